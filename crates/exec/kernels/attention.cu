@@ -4,10 +4,12 @@
 
 #include "attention_single.cuh"
 
-// y and lse. table and segments are null if there are none.
-KERNEL_BLOCKS(THREADS, __CUDA_ARCH__ >= 800 ? 5 : 4)
-attention(const void *q, const void *k, const void *v, const void *table, const int *of_queries, const int *of_keys,
-          void *y, float *lse, const Scalars *scalars, Shape shape, Starts starts) {
+// y and lse. table, segments and sinks are null if there are none. GENERAL: whether there may be sinks or a cap, which
+// take registers.
+template <bool GENERAL>
+__device__ __forceinline__ void forward(const void *q, const void *k, const void *v, const void *table,
+                                        const int *of_queries, const int *of_keys, const void *sinks, void *y,
+                                        float *lse, const Scalars *scalars, const Shape &shape, const Starts &starts) {
     __shared__ float tile_a[TILE * STRIDE], tile_b[TILE * STRIDE];
     __shared__ Facts facts;
     int sample = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads, query = blockIdx.y * TILE;
@@ -30,6 +32,7 @@ attention(const void *q, const void *k, const void *v, const void *table, const 
         gather(facts, shape, starts, table, of_queries, of_keys, scalars, sample, head, query, key);
         products(s, tile_a, tile_b, q, shape.query_stride, query, shape.queries, k, shape.key_stride, key, shape.keys,
                  shape);
+        if (GENERAL) cap_scores(s, shape);
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
             float top = largest[i];
@@ -71,9 +74,11 @@ attention(const void *q, const void *k, const void *v, const void *table, const 
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) {
         float factor = sum[i] > 0.0f ? 1.0f / sum[i] : 0.0f;
+        float lse_of = sum[i] > 0.0f ? largest[i] + logf(sum[i]) : EMPTY_LSE;
+        if (GENERAL && sinks && sum[i] > 0.0f) join_sink(lse_of, factor, number_at(sinks, head, number_of(shape)));
         int row = query + first_row() + i;
         if (first_column() == 0 && row < shape.queries && span == 0)
-            lse[(u64)blockIdx.x * shape.queries + row] = sum[i] > 0.0f ? largest[i] + logf(sum[i]) : EMPTY_LSE;
+            lse[(u64)blockIdx.x * shape.queries + row] = lse_of;
 #pragma unroll
         for (int c = 0; c < MOST; ++c)
 #pragma unroll
@@ -86,3 +91,12 @@ attention(const void *q, const void *k, const void *v, const void *table, const 
               number_of(shape));
     }
 }
+
+#define OF(name, general, blocks)                                                                                      \
+    KERNEL_BLOCKS(THREADS, blocks)                                                                                     \
+    name(const void *q, const void *k, const void *v, const void *table, const int *of_queries, const int *of_keys,    \
+         const void *sinks, void *y, float *lse, const Scalars *scalars, Shape shape, Starts starts) {                 \
+        forward<general>(q, k, v, table, of_queries, of_keys, sinks, y, lse, scalars, shape, starts);                  \
+    }
+OF(attention, false, __CUDA_ARCH__ >= 800 ? 5 : 4)
+OF(attention_general, true, 4)

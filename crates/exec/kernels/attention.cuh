@@ -23,6 +23,7 @@ struct Shape {
     int causal;
     int window; // Number of keys up to its own that a query sees, at most ALL_KEYS. Only causal attention has a window.
     float scale;
+    float cap; // The limit of scores; 0 without one. Not with a bias.
     // Number of buckets of one direction (0 without a bias), and whether keys after the query have separate buckets.
     int buckets, bidirectional;
     // A random word below this drops a probability (0: no dropout); kept probabilities are multiplied by `kept`.
@@ -35,6 +36,14 @@ struct Shape {
 struct Starts {
     int at[MOST_BUCKETS];
 };
+
+// Adds the exponential of a head's sink to a row's sum: takes the logs of both and the row's factor, the reciprocal of
+// its sum.
+__device__ __forceinline__ void join_sink(float &lse, float &factor, float sink) {
+    float both = fmaxf(lse, sink) + logf(1.0f + __expf(-fabsf(lse - sink)));
+    factor *= __expf(lse - both);
+    lse = both;
+}
 
 // The bucket of a key that is this far before the query.
 __device__ __forceinline__ int bucket_of(const Shape &shape, const Starts &starts, int ahead) {

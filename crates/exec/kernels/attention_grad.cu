@@ -42,15 +42,20 @@ KERNEL(THREADS) attention_grad_queries(const void *dy, const void *q, const void
                  shape);
         products(d, tile_a, tile_b, dy, shape.result_stride, query, shape.queries, v, shape.key_stride, key,
                  shape.keys, shape);
+        cap_scores(s, shape);
+        auto weigh = [&](bool capped) {
 #pragma unroll
-        for (int i = 0; i < ROWS; ++i)
+            for (int i = 0; i < ROWS; ++i)
 #pragma unroll
-            for (int j = 0; j < COLUMNS; ++j) {
-                Pair pair = {first_row() + i, first_column() + j * LANES_OF_ROW};
-                bool seen = pair.seen(facts);
-                float p = seen ? __expf(pair.score(s[i][j], facts, shape) - lse_of[i]) : 0.0f;
-                s[i][j] = p * (pair.keep(facts, shape) * d[i][j] - delta_of[i]);
-            }
+                for (int j = 0; j < COLUMNS; ++j) {
+                    Pair pair = {first_row() + i, first_column() + j * LANES_OF_ROW};
+                    float score = pair.score(s[i][j], facts, shape);
+                    float p = pair.seen(facts) ? __expf(score - lse_of[i]) : 0.0f;
+                    float slope = slope_of_cap(capped, score, shape);
+                    s[i][j] = p * (pair.keep(facts, shape) * d[i][j] - delta_of[i]) * slope;
+                }
+        };
+        shape.cap == 0.0f ? weigh(false) : weigh(true);
         put(slopes, s);
 #pragma unroll
         for (int c = 0; c < MOST; ++c) {
@@ -132,17 +137,21 @@ attention_grad_keys(const void *dy, const void *q, const void *k, const void *v,
                      shape.queries, shape);
             products(d, tile_a, tile_b, v, shape.key_stride, key, shape.keys, slope, shape.result_stride, query,
                      shape.queries, shape);
+            cap_scores(s, shape);
+            auto weigh = [&](bool capped) {
 #pragma unroll
-            for (int i = 0; i < ROWS; ++i)
+                for (int i = 0; i < ROWS; ++i)
 #pragma unroll
-                for (int j = 0; j < COLUMNS; ++j) {
-                    Pair pair = {first_column() + j * LANES_OF_ROW, first_row() + i};
-                    bool seen = pair.seen(facts);
-                    float p = seen ? __expf(pair.score(s[i][j], facts, shape) - lse_of[pair.query]) : 0.0f;
-                    float keep = pair.keep(facts, shape);
-                    d[i][j] = p * (keep * d[i][j] - delta_of[pair.query]);
-                    s[i][j] = p * keep;
-                }
+                    for (int j = 0; j < COLUMNS; ++j) {
+                        Pair pair = {first_column() + j * LANES_OF_ROW, first_row() + i};
+                        float score = pair.score(s[i][j], facts, shape);
+                        float p = pair.seen(facts) ? __expf(score - lse_of[pair.query]) : 0.0f;
+                        float keep = pair.keep(facts, shape);
+                        d[i][j] = p * (keep * d[i][j] - delta_of[pair.query]) * slope_of_cap(capped, score, shape);
+                        s[i][j] = p * keep;
+                    }
+            };
+            shape.cap == 0.0f ? weigh(false) : weigh(true);
             put(mixing, s);
 #pragma unroll
             for (int c = 0; c < MOST; ++c) {

@@ -1,5 +1,5 @@
 // Sums of the gradient of attention, in single precision and on tensor cores: products of results with their gradients
-// before its passes, and the gradient of the bias' table after them.
+// before its passes, and the gradients of the bias' table and of sinks after them.
 // Source: Dao et al. 2022, "FlashAttention", appendix B.2.
 
 #include "attention.cuh"
@@ -33,6 +33,22 @@ KERNEL(THREADS) attention_grad_results(const void *dy, const void *y, float *del
     for (int distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
     if (there && lane == 0)
         delta[(sample * shape.heads + at % shape.heads) * shape.queries + token % shape.queries] = sum;
+}
+
+// dsinks[head] = -sum of exp(sink - lse) · delta over the head's rows, added to the previous values if `accumulate`.
+// lse, delta: (samples, heads, queries). A block for each head.
+KERNEL(THREADS) attention_grad_sinks(const float *lse, const float *delta, const void *sinks, float *dsinks,
+                                     int samples, int accumulate, Shape shape) {
+    __shared__ float part[THREADS / WARP];
+    int head = blockIdx.x;
+    float sink = number_at(sinks, head, shape.number), sum = 0.0f;
+    for (int sample = 0; sample < samples; ++sample) {
+        u64 row = ((u64)sample * shape.heads + head) * shape.queries;
+        for (int query = threadIdx.x; query < shape.queries; query += THREADS)
+            sum -= __expf(sink - lse[row + query]) * delta[row + query];
+    }
+    sum = block_sum(sum, part);
+    if (threadIdx.x == 0) dsinks[head] = accumulate ? dsinks[head] + sum : sum;
 }
 
 // dtable[bucket, head] = the sum of the parts in their order, added to the previous values if `accumulate`. partial:

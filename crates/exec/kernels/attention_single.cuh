@@ -6,6 +6,7 @@
 //          +-------+
 
 #pragma once
+#include "activation.cuh"
 #include "attention.cuh"
 
 #define TILE 32
@@ -186,6 +187,22 @@ struct Pair {
         return !shape.threshold || facts.kept[query][key / 4] >> key % 4 & 1 ? shape.kept : 0.0f;
     }
 };
+
+// Replaces products by those of capped scores, if there is a cap.
+__device__ __forceinline__ void cap_scores(Part &s, const Shape &shape) {
+    if (shape.cap == 0.0f) return;
+    float most = shape.cap / shape.scale;
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i)
+#pragma unroll
+        for (int j = 0; j < COLUMNS; ++j) s[i][j] = most * tanh_exact(s[i][j] / most);
+}
+
+// The slope of the cap at a capped score; 1 without a cap.
+__device__ __forceinline__ float slope_of_cap(bool capped, float score, const Shape &shape) {
+    float part = score / shape.cap;
+    return capped ? 1.0f - part * part : 1.0f;
+}
 
 // The sum and the maximum over the neighbors that share a row.
 __device__ __forceinline__ float row_sum(float x) {

@@ -280,12 +280,30 @@ __device__ __forceinline__ void own_segments(int (&own)[2], const int *segments,
     }
 }
 
-// Adds biases to products. Returns the factor from these sums to scores in powers of two.
+// 1 / x.
+__device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Adds biases to products, or caps them. Returns the factor from these sums to scores in powers of two.
 template <bool ROWS_ARE_KEYS, int TILES>
 __device__ __forceinline__ float scale_scores(float (&s)[TILES][4], const Shape &shape, const float *bias) {
     float scale = shape.scale * LOG2_E;
     // With a negative scale, the largest product is not the largest score.
-    if (!shape.buckets && scale > 0.0f) return scale;
+    bool adds = shape.buckets || scale <= 0.0f;
+    if (!adds && shape.cap == 0.0f) return scale;
+    if (shape.cap != 0.0f) {
+        // cap · tanh x = cap · (1 - 2 / (e^2x + 1)). Near zero the error is small only compared to the cap. Probabilities
+        // depend on differences of scores, so a small error relative to x would not make them more exact.
+        float cap = shape.cap * LOG2_E, twice = 2.0f * scale / shape.cap;
+#pragma unroll
+        for (int j = 0; j < TILES; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) s[j][e] = fmaf(-2.0f * cap, reciprocal(power(twice * s[j][e]) + 1.0f), cap);
+        return 1.0f;
+    }
 #pragma unroll
     for (int j = 0; j < TILES; ++j)
 #pragma unroll
@@ -301,6 +319,12 @@ __device__ __forceinline__ float scale_scores(float (&s)[TILES][4], const Shape 
             s[j][e] += bias[ROWS_ARE_KEYS ? -to : to];
         }
     return 1.0f;
+}
+
+// The slope of the cap at a capped score in powers of two: 0 at hidden scores, and 1 without a cap.
+__device__ __forceinline__ float slope_of_cap(bool capped, float score, const Shape &shape) {
+    float part = fmaxf(score * (LOG_2 / shape.cap), -1.0f);
+    return capped ? fmaf(-part, part, 1.0f) : 1.0f;
 }
 
 // Hides scores of keys after the last one, later keys, keys before the window, and keys of other segments. Rows and

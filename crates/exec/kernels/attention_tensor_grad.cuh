@@ -115,11 +115,15 @@ __device__ __forceinline__ void of_queries(const T *dy, const T *q, const T *k, 
         float scale = scale_scores<false>(s, shape, facts[stage].bias);
         hide<false>(s, shape, tile, of_queries, own, facts[stage].segment);
         if (shape.threshold) drop(d, kept_bits<false, TILES>(shape, tile, scalars));
+        auto weigh = [&](bool capped) {
 #pragma unroll
-        for (int j = 0; j < TILES; ++j)
+            for (int j = 0; j < TILES; ++j)
 #pragma unroll
-            for (int e = 0; e < 4; ++e)
-                s[j][e] = power(fmaf(s[j][e], scale, -lse_of[e / 2])) * fmaf(d[j][e], shape.kept, -delta_of[e / 2]);
+                for (int e = 0; e < 4; ++e)
+                    s[j][e] = power(fmaf(s[j][e], scale, -lse_of[e / 2])) *
+                              fmaf(d[j][e], shape.kept, -delta_of[e / 2]) * slope_of_cap(capped, s[j][e], shape);
+        };
+        shape.cap == 0.0f ? weigh(false) : weigh(true);
         rounded<T>(p, s);
         if (partial) {
             // Scores of a diagonal share their bias: first the sums of diagonals, then of their buckets.
@@ -234,18 +238,22 @@ __device__ __forceinline__ void of_keys(const T *dy, const T *q, const T *k, con
         hide<true>(s, shape, tile, of_queries, own, facts[stage].segment);
         u32 kept = shape.threshold ? kept_bits<true, TILES>(shape, tile, scalars) : ~0u;
         if (shape.threshold) drop(d, kept);
+        auto weigh = [&](bool capped) {
 #pragma unroll
-        for (int j = 0; j < TILES; ++j)
+            for (int j = 0; j < TILES; ++j)
 #pragma unroll
-            for (int k = 0; k < 2; ++k) {
-                int column = own_column() + 8 * j + k;
-                float lse_of = facts[stage].lse[column] * LOG2_E, delta_of = facts[stage].delta[column];
+                for (int k = 0; k < 2; ++k) {
+                    int column = own_column() + 8 * j + k;
+                    float lse_of = facts[stage].lse[column] * LOG2_E, delta_of = facts[stage].delta[column];
 #pragma unroll
-                for (int e = k; e < 4; e += 2) {
-                    s[j][e] = power(fmaf(s[j][e], scale, -lse_of));
-                    d[j][e] = s[j][e] * fmaf(d[j][e], shape.kept, -delta_of);
+                    for (int e = k; e < 4; e += 2) {
+                        float slope = slope_of_cap(capped, s[j][e], shape);
+                        s[j][e] = power(fmaf(s[j][e], scale, -lse_of));
+                        d[j][e] = s[j][e] * fmaf(d[j][e], shape.kept, -delta_of) * slope;
+                    }
                 }
-            }
+        };
+        shape.cap == 0.0f ? weigh(false) : weigh(true);
         rounded<T>(p, s);
         if (shape.threshold) drop(p, kept);
         add_mixed<T>(sums_v, p, tile_dy + span / SPAN * COLUMNS * ROW_BYTES, channels - span);

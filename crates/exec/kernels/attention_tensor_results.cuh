@@ -44,8 +44,8 @@ __device__ __forceinline__ void exponentials(float (&s)[COUNT][4], float (&shrin
 // the next tile's keys while the values are multiplied.
 template <class T>
 __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, const T *table, const int *of_queries,
-                                        const int *of_keys, T *y, float *lse, const Scalars *scalars,
-                                        const Shape &shape, const Starts &starts) {
+                                        const int *of_keys, const T *sinks, T *y, float *lse,
+                                        const Scalars *scalars, const Shape &shape, const Starts &starts) {
     SHARED_MEMORY;
     u32 channels = shape.head_size, span = span_of_head(channels), width = min(SPAN, channels - span);
     u32 block = head_of_samples(channels);
@@ -115,19 +115,20 @@ __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, cons
         wait_copies<0>();
         __syncthreads(); // values have arrived, keys and facts were read
     }
-    float factor[2];
+    float factor[2], lse_of[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
         running.sum[h] += __shfl_xor_sync(ALL_LANES, running.sum[h], 1);
         running.sum[h] += __shfl_xor_sync(ALL_LANES, running.sum[h], 2);
-        factor[h] = running.sum[h] > 0.0f ? shape.kept / running.sum[h] : 0.0f;
+        float sum = running.sum[h];
+        factor[h] = sum > 0.0f ? shape.kept / sum : 0.0f;
+        lse_of[h] = sum > 0.0f ? running.largest[h] * scale * LOG_2 + logf(sum) : EMPTY_LSE;
+        if (sinks && sum > 0.0f) join_sink(lse_of[h], factor[h], number_at(sinks, head, shape.number));
     }
     // Of the lanes that share two rows, two lanes write one row each.
     u32 h = threadIdx.x % 4, row = tile.query + own_row() + 8 * h;
-    if (h < 2 && row < shape.queries && span == 0) {
-        float total = h ? running.sum[1] : running.sum[0], top = h ? running.largest[1] : running.largest[0];
-        lse[(u64)block * shape.queries + row] = total > 0.0f ? top * scale * LOG_2 + logf(total) : EMPTY_LSE;
-    }
+    if (h < 2 && row < shape.queries && span == 0)
+        lse[(u64)block * shape.queries + row] = h ? lse_of[1] : lse_of[0];
     write_rows(mixed, factor, tile_k, y, shape.result_stride, tile.query, shape.queries, width);
 }
 
@@ -136,7 +137,7 @@ __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, cons
 #define OF(suffix, T)                                                                                                  \
     KERNEL_BLOCKS(THREADS, __CUDA_ARCH__ >= 800 ? 4 : 1)                                                               \
     NAME(HEAD, suffix)(const T *q, const T *k, const T *v, const T *table, const int *of_queries, const int *of_keys,  \
-                       T *y, float *lse, const Scalars *scalars, Shape shape, Starts starts) {                         \
-        forward(q, k, v, table, of_queries, of_keys, y, lse, scalars, shape, starts);                                  \
+                       const T *sinks, T *y, float *lse, const Scalars *scalars, Shape shape, Starts starts) {         \
+        forward(q, k, v, table, of_queries, of_keys, sinks, y, lse, scalars, shape, starts);                           \
     }
 FOR_HALVES(OF)

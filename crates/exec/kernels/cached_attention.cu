@@ -1,6 +1,7 @@
 // Causal attention of new tokens to all earlier ones, whose keys and values are cached. A block for each new token and
 // head; its warps split the keys and join their results in order. Reference: src/reference/cached_attention.rs.
 
+#include "activation.cuh"
 #include "attention.cuh"
 
 #define WARPS (THREADS / WARP)
@@ -12,10 +13,12 @@ KERNEL(THREADS) cached_attention_keep(const char *fed, u64 stride_bytes, char *c
     copy_bytes(fed + blockIdx.x * stride_bytes, cache + (sample * capacity + row) * row_bytes, row_bytes);
 }
 
-// y of a token and head. MOST: the most channels of a head, in multiples of a warp.
-template <int MOST>
+// y of a token and head. MOST: the most channels of a head, in multiples of a warp; GENERAL: whether there may be sinks
+// or a cap.
+template <int MOST, bool GENERAL>
 __device__ __forceinline__ void attend(const void *q, const void *keys, const void *values, const void *table,
-                                       void *y, const Scalars *scalars, const Shape &shape, const Starts &starts) {
+                                       const void *sinks, void *y, const Scalars *scalars, const Shape &shape,
+                                       const Starts &starts) {
     __shared__ float largest_of[WARPS], sum_of[WARPS], mixed_of[WARPS][MOST * WARP];
     int token = blockIdx.x / shape.heads, head = blockIdx.x % shape.heads, warp = threadIdx.x / WARP;
     int lane = threadIdx.x % WARP, channels = shape.head_size, kv_head = head / (shape.heads / shape.kv_heads);
@@ -35,7 +38,9 @@ __device__ __forceinline__ void attend(const void *q, const void *keys, const vo
             if (c * WARP + lane < channels)
                 dot = fmaf(query[c], number_at(keys, key * shape.key_stride + c * WARP + lane, shape.number), dot);
         float score = warp_sum(dot) * shape.scale;
-        if (shape.buckets)
+        if (GENERAL && shape.cap != 0.0f)
+            score = shape.cap * tanh_exact(score / shape.cap);
+        else if (shape.buckets)
             score += number_at(table, bucket_of(shape, starts, key - place) * shape.heads + head, shape.number);
         float top = fmaxf(largest, score), shrink = __expf(largest - top), p = __expf(score - top);
         sum = sum * shrink + p;
@@ -54,6 +59,11 @@ __device__ __forceinline__ void attend(const void *q, const void *keys, const vo
     __syncthreads();
     float top = largest_of[0], total = 0.0f, parts[WARPS];
     for (int w = 1; w < WARPS; ++w) top = fmaxf(top, largest_of[w]);
+    if (GENERAL && sinks) {
+        float sink = number_at(sinks, head, shape.number);
+        top = fmaxf(top, sink);
+        total = __expf(sink - top);
+    }
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) {
         // A warp without a key adds nothing.
@@ -68,10 +78,13 @@ __device__ __forceinline__ void attend(const void *q, const void *keys, const vo
     }
 }
 
-#define OF(channels)                                                                                                   \
-    KERNEL(THREADS) cached_attention_##channels(const void *q, const void *keys, const void *values, const void *table, \
-                                                void *y, const Scalars *scalars, Shape shape, Starts starts) {         \
-        attend<channels / WARP>(q, keys, values, table, y, scalars, shape, starts);                                    \
+#define OF(name, channels, general)                                                                                    \
+    KERNEL(THREADS) cached_attention_##name(const void *q, const void *keys, const void *values, const void *table,    \
+                                            const void *sinks, void *y, const Scalars *scalars, Shape shape,           \
+                                            Starts starts) {                                                           \
+        attend<channels / WARP, general>(q, keys, values, table, sinks, y, scalars, shape, starts);                    \
     }
-OF(64)
-OF(256)
+OF(64, 64, false)
+OF(256, 256, false)
+OF(64_general, 64, true)
+OF(256_general, 256, true)

@@ -7,7 +7,7 @@
 // of losses and gradients, which keeps them in range.
 
 #pragma once
-#include "common.cuh"
+#include "activation.cuh"
 
 // Largest number of threads of a block.
 #define THREADS 1024
@@ -86,6 +86,26 @@ __device__ __forceinline__ void set_numbers(void *row, int v, const float (&x)[E
         for (int i = 0; i < EACH; ++i) bits[i] = number == F16 ? round_to<f16>(x[i]).bits : round_to<bf16>(x[i]).bits;
         *reinterpret_cast<uint2 *>(static_cast<u16 *>(row) + v) = make_uint2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16);
     }
+}
+
+// Replaces a row's logits by capped ones.
+__device__ __forceinline__ void cap_logits(float *logits, int vocab, float cap) {
+#pragma unroll 1
+    for (int v = threadIdx.x * EACH; v < vocab; v += blockDim.x * EACH) {
+        float x[EACH];
+        load_logits(x, logits, v, vocab);
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) x[i] = cap * tanh_exact(x[i] / cap);
+        set_numbers(logits, v, x, min(vocab - v, EACH), F32);
+    }
+    __syncthreads();
+}
+
+// The slope of the cap at a capped logit; 1 without a cap.
+template <bool CAPPED>
+__device__ __forceinline__ float slope_of_cap(float logit, float cap) {
+    float part = logit / cap;
+    return CAPPED ? 1.0f - part * part : 1.0f;
 }
 
 // Replaces the draws' rows by the slopes that `slopes(v, logits, slopes)` computes from the logits of column v of each

@@ -5,8 +5,10 @@
 
 // losses[row], not scaled yet; if `slopes`, replaces the row's logits by the slopes of its loss, in the type `number`.
 // Both are zero for a row without a target. first, second: (rows, stride), of which `vocab` columns are used.
-KERNEL(THREADS) paired_head_loss(float *first, float *second, const int *targets, float *losses, const Scalars *scalars,
-                                 int vocab, u64 stride, float smoothing, float alpha, int slopes, int number) {
+template <bool CAPPED>
+__device__ __forceinline__ void of_row(float *first, float *second, const int *targets, float *losses,
+                                       const Scalars *scalars, int vocab, u64 stride, float smoothing, float alpha,
+                                       float cap, int slopes, int number) {
     __shared__ Softmax softmax[THREADS / WARP];
     __shared__ float part[WARP];
     int row = blockIdx.x, target = targets[row];
@@ -17,6 +19,10 @@ KERNEL(THREADS) paired_head_loss(float *first, float *second, const int *targets
         if (slopes)
             lay_slopes({first, second}, vocab, number, scalars, [](int, const float (&)[2], float (&)[2]) {});
         return;
+    }
+    if (CAPPED) {
+        cap_logits(first, vocab, cap);
+        cap_logits(second, vocab, cap);
     }
     float lse1 = log_sum_exp(first, vocab, softmax), lse2 = log_sum_exp(second, vocab, softmax);
     // The divergences of each draw from the other, and the sum of all negative log-likelihoods.
@@ -40,8 +46,18 @@ KERNEL(THREADS) paired_head_loss(float *first, float *second, const int *targets
         float wanted = spread + (v == target ? 1.0f - smoothing : 0.0f), far = log1 - log2;
         slope[0] = 0.5f * (p - wanted) + 0.5f * alpha * (p * (far - apart1) + p - q);
         slope[1] = 0.5f * (q - wanted) + 0.5f * alpha * (q * (-far - apart2) + q - p);
+        slope[0] *= slope_of_cap<CAPPED>(logit[0], cap);
+        slope[1] *= slope_of_cap<CAPPED>(logit[1], cap);
     });
 }
+
+#define OF(name, capped)                                                                                               \
+    KERNEL(THREADS) name(float *first, float *second, const int *targets, float *losses, const Scalars *scalars,       \
+                         int vocab, u64 stride, float smoothing, float alpha, float cap, int slopes, int number) {     \
+        of_row<capped>(first, second, targets, losses, scalars, vocab, stride, smoothing, alpha, cap, slopes, number); \
+    }
+OF(paired_head_loss, false)
+OF(paired_head_loss_capped, true)
 
 KERNEL(THREADS) paired_head_loss_sum(const float *losses, float *loss, const Scalars *scalars, int rows,
                                      int accumulate) {

@@ -66,8 +66,15 @@ fn kernels_with_a_library_equal_their_references_and_are_reproducible() {
     assert_eq!((library.name.as_str(), library.file.as_path()), ("OpenBLAS 0.0 stand-in", plimsoll_fake_blas::right()));
     let float = Fill::Uniform;
     let (layout, bias, accumulate) = (WeightLayout::OutIn, true, true);
-    let head =
-        HeadLossGrad { chunk: 128, smoothing: 0.1, input: true, weight: true, accumulate_loss: false, accumulate };
+    let head = HeadLossGrad {
+        chunk: 128,
+        smoothing: 0.1,
+        cap: None,
+        input: true,
+        weight: true,
+        accumulate_loss: false,
+        accumulate,
+    };
     let (x, y, weight): (&[usize], &[usize], &[usize]) = (&[1, B, C], &[1, B, O], &[O, C]);
     let cases: [(Op, Shapes); 4] = [
         (Linear { layout, bias }.into(), vec![(x, float), (weight, float), (&[O], float)]),

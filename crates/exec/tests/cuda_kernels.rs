@@ -634,17 +634,38 @@ fn attention_over_several_tiles_is_right() {
         (Attention { window: Some(20), ..plain }, [1, 100, 100, 8]),
         (Attention { window: Some(33), segmented: true, dropout: key, ..plain }, [1, 150, 150, 8]),
         (Attention { window: Some(1), heads: 2, ..plain }, [1, 66, 66, 8]),
+        (Attention { cap: Some(0.6), scale: 1.5, dropout: key, ..plain }, [1, 70, 70, 8]),
+        (Attention { cap: Some(2.0), has_sinks: true, window: Some(33), segmented: true, ..plain }, [1, 70, 70, 136]),
+        (Attention { has_sinks: true, heads: 4, kv_heads: 2, dropout: key, ..plain }, [2, 40, 40, 8]),
     ];
     let mut examples = cases.into_iter().flat_map(both_ways).collect::<Vec<_>>();
-    let cached =
-        CachedAttention { heads: 2, kv_heads: 1, packed: false, window: None, scale: 0.2, bias: None, capacity: 40 };
+    let cached = cached();
     let mut fed = case(cached, &[&[1, 2, 144], &[1, 2, 72], &[1, 2, 72]]);
     fed.scalars.position = 37;
     let windows = [1, 6, 37]
         .map(|window| Example { op: CachedAttention { window: Some(window), ..cached }.into(), ..fed.clone() });
+    let capped = Example { op: CachedAttention { cap: Some(0.5), scale: 0.6, ..cached }.into(), ..fed.clone() };
+    let mut with_sinks = Example { op: CachedAttention { has_sinks: true, ..cached }.into(), ..fed.clone() };
+    with_sinks.inputs.push((TensorType::f32(&[2]), Fill::Uniform));
     examples.push(fed);
     examples.extend(windows);
+    examples.extend([capped, with_sinks]);
     check_all(&examples);
+}
+
+/// A cached attention without options.
+fn cached() -> CachedAttention {
+    CachedAttention {
+        heads: 2,
+        kv_heads: 1,
+        packed: false,
+        window: None,
+        scale: 0.2,
+        cap: None,
+        bias: None,
+        has_sinks: false,
+        capacity: 40,
+    }
 }
 
 /// An attention with this many heads and no other options.
@@ -656,7 +677,9 @@ fn attention(heads: usize, kv_heads: usize, causal: bool) -> Attention {
         causal,
         window: None,
         scale: 0.3,
+        cap: None,
         bias: None,
+        has_sinks: false,
         segmented: false,
         dropout: None,
         rows: 64,
@@ -665,7 +688,7 @@ fn attention(heads: usize, kv_heads: usize, causal: bool) -> Attention {
 
 /// An attention and its gradient on operands of these extents: B, T, S, D.
 fn both_ways((forward, extents): (Attention, [usize; 4])) -> [Example; 2] {
-    let grad = AttentionGrad { forward, table: forward.bias.is_some(), accumulate: false };
+    let grad = AttentionGrad::of_all(forward);
     if !forward.packed {
         return [forward.example(extents), grad.example(extents)];
     }
@@ -697,6 +720,13 @@ fn attention_on_tensor_cores_is_right() {
         (Attention { window: Some(64), segmented: true, ..attention(1, 1, true) }, [1, 260, 260, 40]),
         (Attention { window: Some(70), bias: bias(false), ..attention(1, 1, true) }, [1, 150, 150, 128]),
         (Attention { window: Some(33), ..attention(2, 1, true) }, [1, 129, 129, 160]),
+        (Attention { window: Some(70), ..attention(1, 1, true) }, [1, 140, 140, 256]),
+        (Attention { cap: Some(0.6), scale: 1.5, dropout: key, ..attention(2, 1, true) }, [1, 70, 70, 64]),
+        (Attention { cap: Some(5.0), scale: -2.0, ..attention(1, 1, false) }, [1, 34, 65, 32]),
+        (Attention { cap: Some(50.0), window: Some(50), ..attention(1, 1, true) }, [1, 70, 70, 256]),
+        (Attention { has_sinks: true, window: Some(40), ..attention(2, 1, true) }, [2, 130, 130, 64]),
+        (Attention { has_sinks: true, segmented: true, dropout: key, ..attention(2, 2, false) }, [1, 40, 75, 96]),
+        (Attention { has_sinks: true, bias: bias(false), ..attention(1, 1, true) }, [1, 70, 70, 128]),
     ];
     let halves = |example: Example| [DType::F16, DType::Bf16].map(|dtype| in_half(&example, dtype));
     let cases = cases.into_iter().flat_map(both_ways).flat_map(halves).flatten().enumerate().collect::<Vec<_>>();
@@ -734,20 +764,60 @@ fn attention_on_tensor_cores_has_no_bank_conflicts() {
     }
 }
 
-/// Tiles before the window are skipped: the number of computed tiles is linear in the tokens, not quadratic.
+/// Tiles outside of the window are skipped by every kernel, forward and backward: their arithmetic is linear in the
+/// tokens, not quadratic.
 #[test]
 fn attention_skips_tiles_before_the_window() {
-    let (tiles, head_size) = (8, 64);
-    let windowed = Attention { window: Some(64), ..attention(1, 1, true) };
-    for example in both_ways((windowed, [1, 64 * tiles, 64 * tiles, head_size])) {
-        let example = in_half(&example, DType::Bf16).expect("attention in half precision");
-        let how = How { capability: (8, 0), order: Order::Forward, blur: 0, reused: None };
-        for (kernel, counters) in Case::new(&example, &mut Noise::new(1)).run(how).counters {
-            // Two tiles of 64 by 64 per tile of queries, or of keys; one at the end.
-            let products = match kernel.as_str() {
-                "attention_tensor_64_bf16" => 2,
-                "attention_tensor_grad_queries_64_bf16" => 3,
-                "attention_tensor_grad_keys_64_bf16" => 4,
+    let (tiles, window) = (4, Some(64));
+    let how = |capability| How { capability, order: Order::Forward, blur: 0, reused: None };
+    let flops = |op: Attention, tiles: usize, (capability, dtype, head_size)| {
+        let examples = both_ways((op, [1, 64 * tiles, 64 * tiles, head_size]));
+        let ran = examples.iter().flat_map(|example| {
+            let example = in_precision(example, dtype).expect("attention in every precision");
+            Case::new(&example, &mut Noise::new(1)).run(how(capability)).counters
+        });
+        ran.map(|(kernel, counters)| (kernel, counters.matrix_flops + counters.flops)).collect::<Vec<_>>()
+    };
+    let cards = [
+        ((8, 0), DType::Bf16, 64),
+        ((8, 0), DType::F16, 256),
+        ((7, 5), DType::F16, 128),
+        ((7, 5), DType::Bf16, 16),
+        ((8, 0), DType::F32, 16),
+    ];
+    cards.into_par_iter().for_each(|card| {
+        let op = Attention { window, cap: Some(50.0), has_sinks: true, ..attention(1, 1, true) };
+        let [few, more, most] = [2, 3, 4].map(|tiles| flops(op, tiles, card));
+        for (((kernel, few), (_, more)), (_, most)) in few.iter().zip(&more).zip(&most) {
+            let (first, second) = (more - few, most - more);
+            let off = first.abs_diff(second);
+            assert!(100 * off <= second, "{kernel} on {card:?}: {few}, {more}, {most}");
+        }
+    });
+    let reading = |window| {
+        let op = CachedAttention { heads: 1, kv_heads: 1, packed: false, window, capacity: 512, ..cached() };
+        let fed: &[usize] = &[1, 1, 64];
+        let mut example = case(op, &[fed; 3]);
+        example.scalars.position = 500;
+        let counters = Case::new(&example, &mut Noise::new(1)).run(how((8, 0))).counters;
+        counters.into_iter().map(|(_, counters)| counters.flops).sum::<u64>()
+    };
+    assert!(4 * reading(window) < reading(None), "cached attention reads keys before the window");
+    // Two tiles of 64 by 64 per tile of queries, or of keys; one at the end.
+    let op = Attention { window, ..attention(1, 1, true) };
+    for head_size in [64, 256] {
+        let example = both_ways((op, [1, 64 * tiles, 64 * tiles, head_size]));
+        let counters = example.iter().flat_map(|example| {
+            let example = in_half(example, DType::Bf16).expect("attention in half precision");
+            Case::new(&example, &mut Noise::new(1)).run(how((8, 0))).counters
+        });
+        for (kernel, counters) in counters {
+            // Two spans of a head with 256 channels each compute all scores.
+            let spans = if head_size > 128 { 2 } else { 1 };
+            let products = match kernel.trim_end_matches("_bf16").trim_end_matches("_64").trim_end_matches("_256") {
+                "attention_tensor" => spans + 1,
+                "attention_tensor_grad_queries" => 2 * spans + 1,
+                "attention_tensor_grad_keys" => 2 * spans + 2,
                 _ => 0,
             };
             let pairs = products * (2 * tiles - 1) * 64 * 64;
@@ -824,10 +894,18 @@ fn attention_handles_documents_in_any_order() {
 #[test]
 fn heads_are_right_in_chunks() {
     let shapes: [&[usize]; 3] = [&[1, 11, 9], &[307, 9], &[1, 11]];
-    let grad =
-        HeadLossGrad { chunk: 4, smoothing: 0.1, input: true, weight: true, accumulate_loss: true, accumulate: true };
+    let grad = HeadLossGrad {
+        chunk: 4,
+        smoothing: 0.1,
+        cap: None,
+        input: true,
+        weight: true,
+        accumulate_loss: true,
+        accumulate: true,
+    };
     check_all(&[
-        integers(case(HeadLoss { chunk: 5, smoothing: 0.0 }, &shapes), 2, Fill::Target(307)),
+        integers(case(HeadLoss { chunk: 5, smoothing: 0.0, cap: None }, &shapes), 2, Fill::Target(307)),
         integers(case(grad, &shapes), 2, Fill::Target(307)),
+        integers(case(HeadLossGrad { cap: Some(1.5), ..grad }, &shapes), 2, Fill::Target(307)),
     ]);
 }

@@ -15,7 +15,9 @@ use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, SINGLE, encode, in_half, in_precision};
 use plimsoll_exec::reference::{RefCall, Value, run};
 use plimsoll_exec::{Call, Input, Instructions, Output, instructions, run_cpu_kernel};
-use plimsoll_graph::ops::{GradClip, HeadLoss, HeadLossGrad, Nature, PairedHeadLoss, PairedHeadLossGrad};
+use plimsoll_graph::ops::{
+    GradClip, HeadLoss, HeadLossGrad, Nature, PairedHeadLoss, PairedHeadLossGrad,
+};
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use random::random_examples;
 use rayon::prelude::*;
@@ -294,9 +296,16 @@ fn the_head_of_gpt2_with_its_odd_vocabulary_is_exact() {
     let shapes: [&[usize]; 3] = [&[1, 5, 8], &[50257, 8], &[1, 5]];
     let mut inputs = shapes.map(|s| (TensorType::f32(s), Fill::Uniform)).to_vec();
     inputs[2] = (TensorType::i32(shapes[2]), Fill::Target(50257));
-    let op =
-        HeadLossGrad { chunk: 2, smoothing: 0.0, input: true, weight: true, accumulate_loss: false, accumulate: true }
-            .into();
+    let op = HeadLossGrad {
+        chunk: 2,
+        smoothing: 0.0,
+        cap: None,
+        input: true,
+        weight: true,
+        accumulate_loss: false,
+        accumulate: true,
+    }
+    .into();
     check(&Example { op, inputs, state: Fill::Uniform, scalars: Scalars::default() }, &mut noise);
 }
 
@@ -312,9 +321,10 @@ fn a_pair_of_equal_draws_is_one_head() {
         Example { op, inputs, state: Fill::Uniform, scalars: Scalars::default() }
     };
     let (input, weight) = (true, true);
-    let one = HeadLossGrad { chunk, smoothing, input, weight, accumulate_loss, accumulate };
+    let one = HeadLossGrad { chunk, smoothing, cap: None, input, weight, accumulate_loss, accumulate };
     let one = Case::new(&case(one.into(), &[x, &[v, 5]]), &mut noise);
-    let pair = PairedHeadLossGrad { chunk, alpha: 3.0, smoothing, input, weight, accumulate_loss, accumulate };
+    let pair =
+        PairedHeadLossGrad { chunk, alpha: 3.0, smoothing, cap: None, input, weight, accumulate_loss, accumulate };
     let mut pair = Case::new(&case(pair.into(), &[x, x, &[v, 5]]), &mut noise);
     pair.inputs = [0, 0, 1, 2].map(|index: usize| one.inputs[index].clone()).to_vec();
     let (one, pair) = (fast(&one, 2, None), fast(&pair, 2, None));
@@ -344,11 +354,19 @@ fn smoothed_and_paired_losses_equal_pytorchs() {
         run(&op, &RefCall { inputs, io, scalars: &Scalars::default() }, &mut outputs);
         outputs[0][0]
     };
-    let smoothed = HeadLoss { chunk: 1, smoothing: 0.1 };
+    let smoothed = HeadLoss { chunk: 1, smoothing: 0.1, cap: None };
     let found = loss(smoothed.into(), vec![&x, &identity, &targets], vec![&states, &weight, &ids]);
     assert!((found - 2.651_019_573).abs() < 1e-6, "{found}");
-    let paired = PairedHeadLoss { chunk: 1, alpha: 2.0, smoothing: 0.0 };
+    let paired = PairedHeadLoss { chunk: 1, alpha: 2.0, smoothing: 0.0, cap: None };
     let types = vec![&states, &states, &weight, &ids];
-    let found = loss(paired.into(), vec![&x, &other, &identity, &targets], types);
+    let found = loss(paired.into(), vec![&x, &other, &identity, &targets], types.clone());
     assert!((found - 2.991_747_856).abs() < 1e-6, "{found}");
+    // Logits `torch.tanh(x / 1.5) * 1.5`.
+    let cap = Some(1.5);
+    let capped = HeadLoss { cap, ..smoothed };
+    let found = loss(capped.into(), vec![&x, &identity, &targets], vec![&states, &weight, &ids]);
+    assert!((found - 2.671_720_834).abs() < 1e-6, "{found}");
+    let capped = PairedHeadLoss { cap, ..paired };
+    let found = loss(capped.into(), vec![&x, &other, &identity, &targets], types);
+    assert!((found - 2.670_169_092).abs() < 1e-6, "{found}");
 }

@@ -158,10 +158,12 @@ impl Run<'_> {
         let chunk = self.shape.head_chunk;
         match (again, r_drop) {
             (Some(again), Some(alpha)) => {
-                let op = PairedHeadLoss { chunk, alpha, smoothing };
+                let op = PairedHeadLoss { chunk, alpha, smoothing, cap: None };
                 builder.push_into(op, &[hidden, again, head, targets], &[Some(loss)])?
             }
-            _ => builder.push_into(HeadLoss { chunk, smoothing }, &[hidden, head, targets], &[Some(loss)])?,
+            _ => {
+                builder.push_into(HeadLoss { chunk, smoothing, cap: None }, &[hidden, head, targets], &[Some(loss)])?
+            }
         };
         builder.ports.loss = Some(loss);
         differentiate(&mut builder, &[(loss, None)], accumulate)?;
@@ -180,7 +182,7 @@ impl Run<'_> {
         let inputs = self.inputs(&mut builder, lengths);
         let hidden = self.weights.forward(&mut builder, &inputs, Mode::Evaluate, &Caches::default())?;
         let (head, targets) = (self.weights.head(), builder.ports.targets.expect("evaluation has targets"));
-        let op = HeadLoss { chunk: self.shape.head_chunk, smoothing: 0.0 };
+        let op = HeadLoss { chunk: self.shape.head_chunk, smoothing: 0.0, cap: None };
         builder.push_into(op, &[hidden, head, targets], &[Some(loss)])?;
         builder.ports.loss = Some(loss);
         builder.finish(name);

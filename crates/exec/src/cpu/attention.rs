@@ -26,6 +26,7 @@ use super::half::Float;
 use super::math::{exp, update};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::soft_cap::forward_in_place;
 use super::tiles::{in_precision, in_single, operand, split_results};
 use super::vectorize::vectorized;
 use crate::call::Call;
@@ -80,7 +81,11 @@ fn run<E: Float>(op: &ops::Attention, mut call: Call) {
                 let scores = head.scores(&products, &block, queries, keys, bias, scratch);
                 let mut factors = [0.0; BLOCK];
                 let least = if op.segmented { BELOW_ALL } else { f32::NEG_INFINITY };
-                softmax(scores, lse, &mut factors[..block.queries.len()], least);
+                let columns = &mut factors[..block.queries.len()];
+                softmax(scores, lse, columns, least);
+                if let Some(sink) = head.sink() {
+                    join_sink(lse, columns, sink);
+                }
                 if let Some(mask) = &mask {
                     drop_columns(scores, &head.columns(&block), mask);
                 }
@@ -104,6 +109,7 @@ pub(super) struct Operands<'a, E> {
     /// Queries, keys and values: the same slice three times if they are packed.
     streams: [&'a [E]; 3],
     table: Option<&'a [E]>,
+    sinks: Option<&'a [E]>,
     segments: Option<[&'a [i32]; 2]>,
 }
 
@@ -113,8 +119,9 @@ impl<'a, E: Float> Operands<'a, E> {
         let extents = op.extents(&call.io.inputs[first..]);
         let streams = [0, 1, 2].map(|which| operand(call, first + if op.packed { 0 } else { which }));
         let table = op.table().map(|index| operand(call, first + index));
+        let sinks = op.sinks().map(|index| operand(call, first + index));
         let segments = op.segments().map(|both| both.map(|index| call.i32(first + index)));
-        Self { op, extents, streams, table, segments }
+        Self { op, extents, streams, table, sinks, segments }
     }
 
     /// Number of distances between a query and a key; zero without a bias.
@@ -198,6 +205,13 @@ impl<'a, E: Float> Head<'a, E> {
         }
     }
 
+    /// The head's sink, if it has one.
+    pub(super) fn sink(&self) -> Option<f32> {
+        let mut sink = 0.0;
+        E::widen(&self.operands.sinks?[self.index..=self.index], std::slice::from_mut(&mut sink));
+        Some(sink)
+    }
+
     /// The bucket of the distance at `place`.
     pub(super) fn bucket(&self, bias: &ops::RelativeBias, place: usize) -> usize {
         let zero = self.operands.extents.keys - 1;
@@ -236,6 +250,9 @@ impl<'a, E: Float> Head<'a, E> {
         let (keys, columns) = (block.keys.clone(), end - start);
         let scores = &mut scratch[..keys.len() * columns];
         products.key_by_query(block, scores, self.operands.op.scale, of_keys, of_queries);
+        if let Some(cap) = self.operands.op.cap {
+            forward_in_place(scores, cap);
+        }
         if self.operands.op.bias.is_some() {
             for (scores, key) in scores.chunks_exact_mut(columns).zip(keys.clone()) {
                 add(scores, &bias[self.distances(block, key)]);
@@ -260,6 +277,15 @@ impl<'a, E: Float> Head<'a, E> {
             }
         }
         scores
+    }
+}
+
+/// Adds a sink to the columns that attend to a key, given the log of each column's sum and its reciprocal.
+fn join_sink(lse: &mut [f32], factors: &mut [f32], sink: f32) {
+    for (lse, factor) in lse.iter_mut().zip(factors).filter(|(_, factor)| **factor > 0.0) {
+        let both = lse.max(sink) + (-(*lse - sink).abs()).exp().ln_1p();
+        *factor *= (*lse - both).exp();
+        *lse = both;
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! With P the probabilities, M the dropout mask (1/(1 - rate) where kept, zero elsewhere, or one without dropout):
 //! dV = (P∘M)ᵀ dY, dP = (dY Vᵀ)∘M, dS = P∘(dP - δ)·scale with δᵢ = Σ_c dYᵢ·Yᵢ, dQ = dS K, dK = dSᵀ Q.
+//! With a cap, dS is also multiplied by 1 - (S/cap)². The gradient of a head's sink is -Σ exp(sink - lse)·δ.
 //! Source: Dao et al. 2022, appendix B.2.
 
 use super::CpuKernel;
@@ -13,6 +14,7 @@ use super::half::Float;
 use super::math::{dot, exp, update};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::soft_cap::slope;
 use super::tiles::{in_precision, in_single, operand, widened};
 use super::vectorize::vectorized;
 use crate::call::Call;
@@ -35,13 +37,18 @@ fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
     let group = op.heads / op.kv_heads;
     let buckets = op.bias.map_or(0, |bias| bias.buckets);
     let mut outputs = call.take_byte_outputs().collect::<Vec<_>>();
-    let dtable = if grad.table { outputs.pop().map(bytemuck::cast_slice_mut::<u8, f32>) } else { None };
+    let mut learned =
+        |is_wanted: bool| if is_wanted { outputs.pop().map(bytemuck::cast_slice_mut::<u8, f32>) } else { None };
+    let (dsinks, dtable) = (learned(grad.sinks), learned(grad.table));
     let outputs = outputs.into_iter().map(bytemuck::cast_slice_mut).collect::<Vec<_>>();
     let (partials, scratch) = call.take_scratch().split_at_mut(op.partial_tables(&e, 1));
     let partials = &mut partials[..e.samples * op.heads * buckets];
     let mut partial = partials.chunks_exact_mut((group * buckets).max(1));
-    let items = gradients(outputs, &operands).map(|into| (into, partial.next())).enumerate();
-    parallel::for_each_with_scratch(items, scratch, call.threads, |(item, (mut into, mut partial)), scratch| {
+    let (partial_sinks, scratch) = scratch.split_at_mut(op.partial_sinks(&e));
+    let mut of_sinks = partial_sinks.chunks_exact_mut(group);
+    let items = gradients(outputs, &operands).map(|into| (into, partial.next(), of_sinks.next())).enumerate();
+    parallel::for_each_with_scratch(items, scratch, call.threads, |(item, into), scratch| {
+        let (mut into, mut partial, mut of_sinks) = into;
         let (sample, kv_head) = (item / op.kv_heads, item % op.kv_heads);
         let mut scratch = scratch;
         let first_head = Head::new(&operands, sample, kv_head * group);
@@ -56,8 +63,9 @@ fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
         let (dq, scratch) = scratch.split_at_mut(operands.tile(length));
         let (biases, scratch) = scratch.split_at_mut(2 * operands.distances());
         let (biases, distances) = biases.split_at_mut(operands.distances());
-        let (scores, upstream) = scratch.split_at_mut(scratch.len() / 2);
-        let room = &mut Room { scores, upstream, panels, panel, dq };
+        let (scores, scratch) = scratch.split_at_mut(scratch.len() / grad.score_buffers());
+        let (upstream, slopes) = scratch.split_at_mut(scores.len());
+        let room = &mut Room { scores, upstream, slopes, panels, panel, dq };
         in_single(&mut into.keys, dk, |dk| {
             in_single(&mut into.values, dv, |dv| {
                 // The block that attends to all keys overwrites, and the others add. In a causal attention without
@@ -80,6 +88,7 @@ fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
                         lse: &lse[(sample * op.heads + index) * e.queries..][..e.queries],
                         mask: mask.as_ref(),
                         scale: op.scale,
+                        cap: op.cap,
                         biases,
                         products: &products,
                         keys,
@@ -91,6 +100,9 @@ fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
                         let of_keys = [dk.rows(block.keys.clone()), dv.rows(block.keys.clone())];
                         item.backward(&block, present, of_keys, &mut dq.rows(block.queries.clone()), distances, room);
                         present = true;
+                    }
+                    if let (Some(sink), Some(of_sinks)) = (item.head.sink(), &mut of_sinks) {
+                        of_sinks[of_group] = item.sink_gradient(sink);
                     }
                     if let (Some(bias), Some(partial)) = (&op.bias, &mut partial) {
                         let partial = &mut partial[of_group * buckets..][..buckets];
@@ -110,6 +122,10 @@ fn run<E: Float>(grad: &ops::AttentionGrad, mut call: Call) {
             *into = (0..e.samples).map(of_sample).fold(if accumulate { *into } else { 0.0 }, |sum, x| sum + x);
         }
     }
+    for (head, into) in dsinks.into_iter().flatten().enumerate() {
+        let of_sample = |sample: usize| partial_sinks[sample * op.heads + head];
+        *into = (0..e.samples).map(of_sample).fold(if accumulate { *into } else { 0.0 }, |sum, x| sum + x);
+    }
 }
 
 /// The memory of the gradients of one key head and of all its query heads.
@@ -119,11 +135,12 @@ struct Gradients<'a, E> {
     values: MatrixMut<'a, E>,
 }
 
-/// A worker's memory: two blocks of scores and, in half precision, a block's queries and dY in panels, a panel of
-/// scores, and dQ.
+/// A worker's memory: two blocks of scores, one of slopes of the cap if there is one, and in half precision a block's
+/// queries and dY in panels, a panel of scores, and dQ.
 struct Room<'a> {
     scores: &'a mut [f32],
     upstream: &'a mut [f32],
+    slopes: &'a mut [f32],
     panels: &'a mut [f32],
     panel: &'a mut [f32],
     dq: &'a mut [f32],
@@ -172,10 +189,21 @@ struct Item<'a, E> {
     lse: &'a [f32],
     mask: Option<&'a Mask>,
     scale: f32,
+    cap: Option<f32>,
     biases: &'a [f32],
 }
 
 impl<E: Float> Item<'_, E> {
+    /// δ of a query.
+    fn delta(&self, query: usize) -> f32 {
+        inner_product_of(self.dy.row(query), self.y.row(query))
+    }
+
+    /// The gradient of the head's sink.
+    fn sink_gradient(&self, sink: f32) -> f32 {
+        -self.lse.iter().enumerate().map(|(query, lse)| (sink - lse).exp() * self.delta(query)).sum::<f32>()
+    }
+
     /// Sets a block's dq. Sets dk and dv of the keys that it attends to, or adds to them if `accumulate`. Adds the
     /// scores' gradients to the gradients by distance, if there is a bias.
     fn backward(
@@ -187,7 +215,7 @@ impl<E: Float> Item<'_, E> {
         distances: &mut [f32],
         room: &mut Room,
     ) {
-        let Room { scores, upstream, panels, panel, dq: tile } = room;
+        let Room { scores, upstream, slopes, panels, panel, dq: tile } = room;
         let (products, keys, columns) = (self.products, block.keys.len(), block.queries.len());
         if keys == 0 {
             return in_single(dq, tile, |dq| dq.fill(0.0));
@@ -200,6 +228,9 @@ impl<E: Float> Item<'_, E> {
         let (added_queries, added_dy) = (products.right(queries, room), products.right(dy, room));
         let scores = self.head.scores(products, block, of_queries, self.keys, self.biases, scores);
         let other = &mut upstream[..keys * columns];
+        if let Some(cap) = self.cap {
+            slopes_of_cap(&mut slopes[..keys * columns], scores, cap);
+        }
 
         probabilities(scores, &self.lse[rows()]);
         if let Some(mask) = self.mask {
@@ -215,9 +246,12 @@ impl<E: Float> Item<'_, E> {
         let mut deltas = [0.0; BLOCK];
         let deltas = &mut deltas[..columns];
         for (delta, query) in deltas.iter_mut().zip(rows()) {
-            *delta = inner_product_of(self.dy.row(query), self.y.row(query));
+            *delta = self.delta(query);
         }
         score_gradient(other, scores, deltas, self.scale, mask_scale);
+        if self.cap.is_some() {
+            multiply(other, &slopes[..keys * columns]);
+        }
         if !distances.is_empty() {
             for (gradient, key) in other.chunks_exact(columns).zip(block.keys.clone()) {
                 add(&mut distances[self.head.distances(block, key)], gradient);
@@ -253,6 +287,16 @@ vectorized! {
         for (kept, &p) in kept.iter_mut().zip(marked) {
             *kept = if p > 0.0 { p * scale } else { 0.0 };
         }
+    }
+
+    /// The slope of the cap at each capped score.
+    fn slopes_of_cap<S: Simd>(simd: S, slopes: &mut [f32], scores: &[f32], cap: f32) {
+        update!(simd, [slopes, scores], slope(simd, scores, cap));
+    }
+
+    /// x *= y.
+    fn multiply<S: Simd>(simd: S, x: &mut [f32], y: &[f32]) {
+        update!(simd, [x, y], simd.mul_f32s(x, y));
     }
 
     fn inner_product<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {

@@ -5,6 +5,7 @@ use super::half::Float;
 use super::math::{dot, exponentials, mul_add};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::soft_cap::forward_in_place;
 use super::tiles::{in_precision, in_single, operand, results, widened};
 use super::vectorize::vectorized;
 use crate::call::Call;
@@ -27,7 +28,8 @@ fn run<E: Float>(op: &ops::CachedAttention, mut call: Call) {
             Matrix::new(operand::<E>(&call, which), samples * time, if which == 0 { width } else { kv_width })
         }
     });
-    let table = op.bias.map(|bias| (bias, operand::<E>(&call, call.inputs.len() - 1)));
+    let table = op.bias.zip(op.table()).map(|(bias, table)| (bias, operand::<E>(&call, table)));
+    let sinks = op.sinks().map(|sinks| operand::<E>(&call, sinks));
     let position = call.scalars.position as usize;
     let [y, keys, values] = results::<E, 3>(&mut call);
     let y = heads_of(y, [time, width], group * head_size);
@@ -66,7 +68,15 @@ fn run<E: Float>(op: &ops::CachedAttention, mut call: Call) {
                     for (row, score) in (first..).zip(scores.iter_mut()) {
                         *score += op.scale * inner_product(q, widened(keys.row(row), tile));
                     }
-                    let sum = exponentials_of(scores);
+                    if let Some(cap) = op.cap {
+                        forward_in_place(scores, cap);
+                    }
+                    let [largest, mut sum] = exponentials_of(scores);
+                    if let Some(sinks) = sinks {
+                        let mut sink = 0.0;
+                        E::widen(&sinks[head..=head], std::slice::from_mut(&mut sink));
+                        sum += (sink - largest).exp();
+                    }
                     in_single(&mut MatrixMut::new(y, 1, head_size), result_tile, |y| {
                         let y = y.row(0);
                         y.fill(0.0);
@@ -97,10 +107,9 @@ vectorized! {
         dot(simd, a, b)
     }
 
-    /// Replaces scores by their exponentials relative to the largest. Returns their sum.
-    fn exponentials_of<S: Simd>(simd: S, scores: &mut [f32]) -> f32 {
-        let [_, sum] = exponentials(simd, scores);
-        sum
+    /// Replaces scores by their exponentials relative to the largest. Returns the largest and the sum.
+    fn exponentials_of<S: Simd>(simd: S, scores: &mut [f32]) -> [f32; 2] {
+        exponentials(simd, scores)
     }
 
     /// y += weight · values.

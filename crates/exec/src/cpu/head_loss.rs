@@ -2,9 +2,10 @@
 
 use super::CpuKernel;
 use super::half::Float;
-use super::math::{exponentials, sum};
+use super::math::{exp, exponentials, maximum, sum, update};
 use super::matrix::{Matrix, MatrixMut};
 use super::parallel;
+use super::soft_cap::cap_in_place;
 use super::tiled::{Factor, Sums, any_product, instructions};
 use super::vectorize::vectorized;
 use crate::call::Call;
@@ -25,7 +26,7 @@ impl CpuKernel for ops::HeadLoss {
             let (logits, targets) = head.logits(first, logits, room);
             let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
             parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
-                *loss = row_loss(logits, target, self.smoothing);
+                *loss = row_loss(logits, target, self.smoothing, self.cap);
             });
             total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
         }
@@ -50,7 +51,10 @@ impl CpuKernel for ops::HeadLossGrad {
             let (logits, targets) = head.logits(first, logits, room);
             let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
             parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
-                *loss = replace_by_gradient(logits, target, self.smoothing, slope_scale);
+                *loss = match self.cap {
+                    None => replace_by_gradient(logits, target, self.smoothing, slope_scale),
+                    Some(cap) => replace_by_gradient_within_cap(logits, target, self.smoothing, cap, slope_scale),
+                };
                 head.round(logits);
             });
             total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
@@ -153,6 +157,9 @@ impl<'a> Head<'a> {
     }
 }
 
+/// Logits of a row that are processed together, so that they stay in the first-level cache between passes.
+pub(super) const STRETCH: usize = 1 << 10;
+
 /// Elements of a row per rounding.
 const ROUNDED: usize = 1 << 10;
 
@@ -176,10 +183,35 @@ pub(super) fn wanted<S: Simd>(simd: S, logits: &[f32], target: usize, smoothing:
     (1.0 - smoothing) * logits[target] + smoothing * (sum(simd, logits) / logits.len() as f32)
 }
 
+/// The slope of a cap at a capped logit.
+#[inline(always)]
+pub(super) fn slope(logit: f32, cap: f32) -> f32 {
+    let part = logit / cap;
+    1.0 - part * part
+}
+
+/// log Σ exp z.
+#[inline(always)]
+pub(super) fn log_sum_exp<S: Simd>(simd: S, z: &[f32]) -> f32 {
+    let largest = maximum(simd, z);
+    let mut room = [0.0; STRETCH];
+    let mut total = 0.0;
+    for part in z.chunks(STRETCH) {
+        let p = &mut room[..part.len()];
+        p.copy_from_slice(part);
+        update!(simd, [p], exp(simd, simd.sub_f32s(p, simd.splat_f32s(largest))));
+        total += sum(simd, &room[..part.len()]);
+    }
+    largest + total.ln()
+}
+
 vectorized! {
     /// The loss of a row, whose logits are overwritten; zero if it has no target.
-    fn row_loss<S: Simd>(simd: S, logits: &mut [f32], target: i32, smoothing: f32) -> f32 {
+    fn row_loss<S: Simd>(simd: S, logits: &mut [f32], target: i32, smoothing: f32, cap: Option<f32>) -> f32 {
         let Ok(target) = usize::try_from(target) else { return 0.0 };
+        if let Some(cap) = cap {
+            cap_in_place(simd, logits, cap);
+        }
         let wanted = wanted(simd, logits, target, smoothing);
         let [largest, sum] = exponentials(simd, logits);
         largest + sum.ln() - wanted
@@ -200,5 +232,34 @@ vectorized! {
         }
         logits[target] -= scale * (1.0 - smoothing);
         largest + sum.ln() - wanted
+    }
+    /// The same with a cap, through which the gradient passes.
+    fn replace_by_gradient_within_cap<S: Simd>(
+        simd: S,
+        logits: &mut [f32],
+        target: i32,
+        smoothing: f32,
+        cap: f32,
+        scale: f32,
+    ) -> f32 {
+        let Ok(target) = usize::try_from(target) else {
+            logits.fill(0.0);
+            return 0.0;
+        };
+        cap_in_place(simd, logits, cap);
+        let (wanted, lse) = (wanted(simd, logits, target, smoothing), log_sum_exp(simd, logits));
+        let of_target = scale * (1.0 - smoothing) * slope(logits[target], cap);
+        let spread = scale * smoothing / logits.len() as f32;
+        let mut room = [0.0; STRETCH];
+        for logits in logits.chunks_mut(STRETCH) {
+            let p = &mut room[..logits.len()];
+            p.copy_from_slice(logits);
+            update!(simd, [p], exp(simd, simd.sub_f32s(p, simd.splat_f32s(lse))));
+            for (logit, p) in logits.iter_mut().zip(&room) {
+                *logit = (scale * p - spread) * slope(*logit, cap);
+            }
+        }
+        logits[target] -= of_target;
+        lse - wanted
     }
 }

@@ -3,9 +3,10 @@
 //! logits of both draws are needed until the last pass.
 
 use super::CpuKernel;
-use super::head_loss::{Head, wanted};
-use super::math::{dot, exp, maximum, sum, update};
+use super::head_loss::{Head, STRETCH, log_sum_exp, slope, wanted};
+use super::math::{dot, exp, update};
 use super::parallel;
+use super::soft_cap::cap_in_place;
 use super::tiled::Sums;
 use super::vectorize::vectorized;
 use crate::call::Call;
@@ -14,13 +15,10 @@ use pulp::Simd;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
 use rayon::slice::ParallelSliceMut;
 
-/// Logits of a row, of each draw, that are processed together.
-const STRETCH: usize = 1 << 10;
-
 impl CpuKernel for ops::PairedHeadLoss {
     fn run(&self, mut call: Call) {
         let heads = heads(self.chunk, &call);
-        let objective = Objective { alpha: self.alpha, smoothing: self.smoothing };
+        let objective = Objective { alpha: self.alpha, smoothing: self.smoothing, cap: self.cap };
         let [loss] = call.take_outputs();
         let mut room = Room::new(&heads[0], call.take_scratch());
         let chunks = (0..heads[0].rows).step_by(heads[0].chunk);
@@ -32,7 +30,7 @@ impl CpuKernel for ops::PairedHeadLoss {
 impl CpuKernel for ops::PairedHeadLossGrad {
     fn run(&self, mut call: Call) {
         let heads = heads(self.chunk, &call);
-        let objective = Objective { alpha: self.alpha, smoothing: self.smoothing };
+        let objective = Objective { alpha: self.alpha, smoothing: self.smoothing, cap: self.cap };
         let scale = call.scalars.loss_scale;
         let slope_scale = scale * call.scalars.gradient_scale;
         let mut outputs = call.take_byte_outputs();
@@ -105,21 +103,42 @@ impl<'a> Room<'a> {
 struct Objective {
     alpha: f32,
     smoothing: f32,
+    cap: Option<f32>,
 }
 
-/// log Σ exp z.
-#[inline(always)]
-fn log_sum_exp<S: Simd>(simd: S, z: &[f32]) -> f32 {
-    let largest = maximum(simd, z);
-    let mut room = [0.0; STRETCH];
-    let mut total = 0.0;
-    for part in z.chunks(STRETCH) {
-        let p = &mut room[..part.len()];
-        p.copy_from_slice(part);
-        update!(simd, [p], exp(simd, simd.sub_f32s(p, simd.splat_f32s(largest))));
-        total += sum(simd, &room[..part.len()]);
+impl Objective {
+    /// Caps the logits of both draws.
+    #[inline(always)]
+    fn cap<S: Simd>(&self, simd: S, draws: [&mut [f32]; 2]) {
+        if let Some(cap) = self.cap {
+            draws.into_iter().for_each(|logits| cap_in_place(simd, logits, cap));
+        }
     }
-    largest + total.ln()
+
+    /// The slope of the cap at a capped logit.
+    #[inline(always)]
+    fn slope(&self, logit: f32) -> f32 {
+        self.cap.map_or(1.0, |cap| slope(logit, cap))
+    }
+
+    /// Sets the slopes of the cap at capped logits of both draws.
+    #[inline(always)]
+    fn slopes(&self, slopes: &mut [[f32; STRETCH]; 2], draws: [&[f32]; 2]) {
+        let Some(cap) = self.cap else { return };
+        for (slopes, logits) in slopes.iter_mut().zip(draws) {
+            slopes.iter_mut().zip(logits).for_each(|(of_cap, &logit)| *of_cap = slope(logit, cap));
+        }
+    }
+
+    /// Multiplies gradients of capped logits by the slopes.
+    #[inline(always)]
+    fn pass(&self, slopes: &[[f32; STRETCH]; 2], draws: [&mut [f32]; 2]) {
+        if self.cap.is_some() {
+            for (slopes, gradients) in slopes.iter().zip(draws) {
+                gradients.iter_mut().zip(slopes).for_each(|(gradient, slope)| *gradient *= slope);
+            }
+        }
+    }
 }
 
 /// A piece of both draws' probabilities p and q, and of ln p - ln q.
@@ -176,8 +195,9 @@ fn loss_of<S: Simd>(
 
 vectorized! {
     /// The loss of a row; zero if it has no target.
-    fn row_loss<S: Simd>(simd: S, a: &[f32], b: &[f32], target: i32, objective: &Objective) -> f32 {
+    fn row_loss<S: Simd>(simd: S, a: &mut [f32], b: &mut [f32], target: i32, objective: &Objective) -> f32 {
         let Ok(target) = usize::try_from(target) else { return 0.0 };
+        objective.cap(simd, [&mut *a, &mut *b]);
         let lse = [log_sum_exp(simd, a), log_sum_exp(simd, b)];
         loss_of(simd, [a, b], target, objective, lse, divergences(simd, a, b, lse))
     }
@@ -197,21 +217,25 @@ vectorized! {
             b.fill(0.0);
             return 0.0;
         };
+        objective.cap(simd, [&mut *a, &mut *b]);
         let lse = [log_sum_exp(simd, a), log_sum_exp(simd, b)];
         let [forth, back] = divergences(simd, a, b, lse);
         let loss = loss_of(simd, [a, b], target, objective, lse, [forth, back]);
         let (half, pull) = (0.5 * scale, 0.5 * scale * objective.alpha);
         let spread = half * objective.smoothing / a.len() as f32;
-        let mut stretch = Stretch::EMPTY;
+        let of_target = [a[target], b[target]].map(|logit| half * (1.0 - objective.smoothing) * objective.slope(logit));
+        let (mut stretch, mut slopes) = (Stretch::EMPTY, [[1.0; STRETCH]; 2]);
         for (a, b) in a.chunks_mut(STRETCH).zip(b.chunks_mut(STRETCH)) {
+            objective.slopes(&mut slopes, [a, b]);
             let [p, q, difference] = stretch.fill(simd, [a, b], lse);
-            for (((a, b), (&p, &q)), &d) in a.iter_mut().zip(b).zip(p.iter().zip(q)).zip(difference) {
+            for (((a, b), (&p, &q)), &d) in a.iter_mut().zip(&mut *b).zip(p.iter().zip(q)).zip(difference) {
                 *a = half * p - spread + pull * (p * (d - forth) + (p - q));
                 *b = half * q - spread - pull * (q * (d + back) + (p - q));
             }
+            objective.pass(&slopes, [a, b]);
         }
-        for logits in [a, b] {
-            logits[target] -= half * (1.0 - objective.smoothing);
+        for (logits, of_target) in [a, b].into_iter().zip(of_target) {
+            logits[target] -= of_target;
         }
         loss
     }

@@ -65,11 +65,24 @@ fn capped<S: Simd>(simd: S, x: S::f32s, cap: f32) -> S::f32s {
     simd.mul_f32s(cap, tanh(simd, simd.div_f32s(x, cap)))
 }
 
+/// The slope of the cap at y, a capped number; zero beyond the cap, where hidden scores are.
+#[inline(always)]
+pub(super) fn slope<S: Simd>(simd: S, y: S::f32s, cap: f32) -> S::f32s {
+    let part = simd.div_f32s(y, simd.splat_f32s(cap));
+    let one = simd.splat_f32s(1.0);
+    simd.sub_f32s(one, simd.min_f32s(simd.mul_f32s(part, part), one))
+}
+
 /// dy times the slope.
 #[inline(always)]
 fn gradient<S: Simd>(simd: S, dy: S::f32s, y: S::f32s, cap: f32) -> S::f32s {
-    let part = simd.div_f32s(y, simd.splat_f32s(cap));
-    simd.mul_f32s(dy, simd.sub_f32s(simd.splat_f32s(1.0), simd.mul_f32s(part, part)))
+    simd.mul_f32s(dy, slope(simd, y, cap))
+}
+
+/// Replaces numbers by capped ones.
+#[inline(always)]
+pub(super) fn cap_in_place<S: Simd>(simd: S, x: &mut [f32], cap: f32) {
+    update!(simd, [x], capped(simd, x, cap));
 }
 
 vectorized! {
@@ -77,8 +90,8 @@ vectorized! {
         update!(simd, [y, x], capped(simd, x, cap));
     }
 
-    fn forward_in_place<S: Simd>(simd: S, x: &mut [f32], cap: f32) {
-        update!(simd, [x], capped(simd, x, cap));
+    pub(super) fn forward_in_place<S: Simd>(simd: S, x: &mut [f32], cap: f32) {
+        cap_in_place(simd, x, cap);
     }
 
     fn backward<S: Simd>(simd: S, dx: &mut [f32], dy: &[f32], y: &[f32], cap: f32) {

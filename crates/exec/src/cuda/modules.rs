@@ -93,10 +93,10 @@ mod tests {
 
     /// The size that every build includes, and the most that a driver reads.
     #[test]
-    fn kernels_of_a_target_are_less_than_2_5_megabytes() {
+    fn kernels_of_a_target_are_less_than_three_megabytes() {
         for target in [0, 1] {
             let bytes = MODULES.iter().filter_map(|(_, targets)| targets[target]).map(str::len).sum::<usize>();
-            assert!(bytes < 2_500_000, "{bytes} bytes of PTX for target {target}");
+            assert!(bytes < 3_000_000, "{bytes} bytes of PTX for target {target}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Reference of `ops/cached_attention.rs`.
 
+use super::soft_cap::capped;
 use super::{Real, RefCall, Reference};
 use plimsoll_graph::ops::CachedAttention;
 
@@ -31,14 +32,15 @@ impl Reference for CachedAttention {
                 };
                 let score = |j: usize| {
                     let dot = (0..d).map(|k| query[k].to_f64() * cached(&outputs[1], j, k)).sum::<f64>();
-                    let bias = self
-                        .bias
-                        .map(|bias| call.f(call.inputs.len() - 1)[bias.bucket(start + row, j) * self.heads + h]);
-                    (f64::from(self.scale) * dot + bias.map_or(0.0, Real::to_f64)).exp()
+                    let bias = self.bias.zip(self.table()).map_or(0.0, |(bias, table)| {
+                        call.f(table)[bias.bucket(start + row, j) * self.heads + h].to_f64()
+                    });
+                    (capped(self.cap, f64::from(self.scale) * dot) + bias).exp()
                 };
                 let first = self.window.map_or(0, |window| (start + row + 1).saturating_sub(window));
                 let weights = (first..=start + row).map(score).collect::<Vec<_>>();
-                let total = weights.iter().sum::<f64>();
+                let sink = self.sinks().map_or(0.0, |sinks| call.f(sinks)[h].to_f64().exp());
+                let total = weights.iter().sum::<f64>() + sink;
                 for k in 0..d {
                     let mixed = weights.iter().zip(first..).map(|(w, j)| w * cached(&outputs[2], j, k)).sum::<f64>();
                     outputs[0][(b * t + row) * width + h * d + k] = F::from_f64(mixed / total);

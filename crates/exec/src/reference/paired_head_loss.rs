@@ -1,5 +1,6 @@
 //! Reference of `ops/paired_head_loss.rs`.
 
+use super::soft_cap::{capped, slope};
 use super::{Real, RefCall, Reference, start};
 use plimsoll_graph::ops::{PairedHeadLoss, PairedHeadLossGrad};
 
@@ -28,21 +29,29 @@ fn row_loss(alpha: f64, wanted: &[f64], logs: &[Vec<f64>; 2]) -> (f64, [Vec<f64>
 }
 
 /// The loss, and for each row with a target the slopes of the loss in each logit of each draw.
-fn loss_and_slopes<F: Real>(alpha: f32, smoothing: f32, call: &RefCall<F>) -> (f64, Vec<Option<[Vec<f64>; 2]>>) {
+fn loss_and_slopes<F: Real>(
+    [alpha, smoothing]: [f32; 2],
+    cap: Option<f32>,
+    call: &RefCall<F>,
+) -> (f64, Vec<Option<[Vec<f64>; 2]>>) {
     let (weight, targets) = (call.f(2), call.i(3));
     let (c, v) = (call.io.inputs[0].columns(), call.io.inputs[2].shape[0]);
     let smoothing = f64::from(smoothing);
     let mut loss = 0.0;
     let slopes = targets.iter().enumerate().map(|(row, &target)| {
         let target = usize::try_from(target).ok()?;
-        let logs = [0, 1].map(|draw| {
+        let logits = [0, 1].map(|draw| {
             let x = &call.f(draw)[row * c..][..c];
-            let logit = |k: usize| (0..c).map(|i| x[i].to_f64() * weight[k * c + i].to_f64()).sum::<f64>();
-            log_softmax(&(0..v).map(logit).collect::<Vec<_>>())
+            let dot = |k: usize| (0..c).map(|i| x[i].to_f64() * weight[k * c + i].to_f64()).sum::<f64>();
+            (0..v).map(|k| capped(cap, dot(k))).collect::<Vec<_>>()
         });
+        let logs = [0, 1].map(|draw: usize| log_softmax(&logits[draw]));
         let wanted = |k: usize| smoothing / v as f64 + if k == target { 1.0 - smoothing } else { 0.0 };
-        let (row_loss, slopes) = row_loss(f64::from(alpha), &(0..v).map(wanted).collect::<Vec<_>>(), &logs);
+        let (row_loss, mut slopes) = row_loss(f64::from(alpha), &(0..v).map(wanted).collect::<Vec<_>>(), &logs);
         loss += row_loss;
+        for (slopes, logits) in slopes.iter_mut().zip(&logits) {
+            slopes.iter_mut().zip(logits).for_each(|(of_loss, logit)| *of_loss *= slope(cap, *logit));
+        }
         Some(slopes)
     });
     let slopes = slopes.collect();
@@ -51,14 +60,14 @@ fn loss_and_slopes<F: Real>(alpha: f32, smoothing: f32, call: &RefCall<F>) -> (f
 
 impl Reference for PairedHeadLoss {
     fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-        outputs[0][0] = F::from_f64(loss_and_slopes(self.alpha, self.smoothing, call).0);
+        outputs[0][0] = F::from_f64(loss_and_slopes([self.alpha, self.smoothing], self.cap, call).0);
     }
 }
 
 impl Reference for PairedHeadLossGrad {
     fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
         let (weight, c) = (call.f(2), call.io.inputs[0].columns());
-        let (loss, slopes) = loss_and_slopes(self.alpha, self.smoothing, call);
+        let (loss, slopes) = loss_and_slopes([self.alpha, self.smoothing], self.cap, call);
         let scale = f64::from(call.scalars.loss_scale) * f64::from(call.scalars.gradient_scale);
         start(self.accumulate_loss, &mut outputs[0]);
         outputs[0][0] += F::from_f64(loss);

@@ -287,7 +287,9 @@ fn causal(heads: usize) -> Attention {
         causal: true,
         scale: 1.0 / (HEAD_SIZE as f32).sqrt(),
         window: None,
+        cap: None,
         bias: None,
+        has_sinks: false,
         segmented: false,
         dropout: None,
         rows: ATTENTION_ROWS,
@@ -299,7 +301,7 @@ fn attention([heads, tokens]: [usize; 2]) -> Example {
 }
 
 fn attention_grad([heads, tokens]: [usize; 2]) -> Example {
-    let grad = AttentionGrad { forward: causal(heads), table: false, accumulate: false };
+    let grad = AttentionGrad::of_all(causal(heads));
     grad.example([1, tokens, tokens, HEAD_SIZE])
 }
 

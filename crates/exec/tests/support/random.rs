@@ -36,16 +36,22 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         causal,
         window,
         scale,
+        cap: None,
         bias: None,
+        has_sinks: false,
         segmented: false,
         dropout,
         rows,
     };
+    // Scores with a bias have no cap.
+    let capped = (!bias).then_some(1.5);
     let relative = RelativeBias { buckets: 16, max_distance: 40, bidirectional: !causal };
     let grouped = Attention {
         heads: heads * pick(&[1, 2, 4], noise),
         packed: false,
         bias: bias.then_some(relative),
+        cap: capped,
+        has_sinks: accumulate,
         segmented: residual,
         ..packed
     };
@@ -87,7 +93,16 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
     // The requested gradients: at least one.
     let (input, trained) = [(true, true), (true, false), (false, true)][noise.below(3)];
     let accumulate_loss = residual;
-    let pair = PairedHeadLossGrad { chunk, alpha: 2.0, smoothing, input, weight: trained, accumulate_loss, accumulate };
+    let pair = PairedHeadLossGrad {
+        chunk,
+        alpha: 2.0,
+        smoothing,
+        cap: capped,
+        input,
+        weight: trained,
+        accumulate_loss,
+        accumulate,
+    };
     let scaling = [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }][noise.below(2)].clone();
     let rotated = if bias { 2 * d } else { 2 * d.div_ceil(2) };
     let rotary = Rotary { head_size: 2 * d, rotated, base: 1e4, scaling, inverse: residual, offset: accumulate };
@@ -121,25 +136,31 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         case(LinearWeightGrad { layout, weight: trained || !bias, bias, accumulate }.into(), &[x, &[b, t, o]]),
         case(packed.into(), &[&[b, t, 3 * c]]),
         case(
-            AttentionGrad { forward: packed, table: false, accumulate }.into(),
+            AttentionGrad { accumulate, ..AttentionGrad::of_all(packed) }.into(),
             &[x, &[b, t, 3 * c], x, &[b, heads, t]],
         ),
         Example { scalars, ..grouped.example([b, t, keys, d]) },
         Example {
             scalars,
-            ..AttentionGrad { forward: grouped, table: bias && trained, accumulate }.example([b, t, keys, d])
+            ..AttentionGrad { forward: grouped, table: bias && trained, sinks: accumulate && trained, accumulate }
+                .example([b, t, keys, d])
         },
-        fill(case(HeadLoss { chunk, smoothing }.into(), &[x, &[v, c], &x[..2]]), 2, Fill::Target(v as i32)),
+        fill(
+            case(HeadLoss { chunk, smoothing, cap: capped }.into(), &[x, &[v, c], &x[..2]]),
+            2,
+            Fill::Target(v as i32),
+        ),
         fill(
             case(
-                HeadLossGrad { chunk, smoothing, input, weight: trained, accumulate_loss, accumulate }.into(),
+                HeadLossGrad { chunk, smoothing, cap: capped, input, weight: trained, accumulate_loss, accumulate }
+                    .into(),
                 &[x, &[v, c], &x[..2]],
             ),
             2,
             Fill::Target(v as i32),
         ),
         fill(
-            case(PairedHeadLoss { chunk, alpha: 0.7, smoothing }.into(), &[x, x, &[v, c], &x[..2]]),
+            case(PairedHeadLoss { chunk, alpha: 0.7, smoothing, cap: capped }.into(), &[x, x, &[v, c], &x[..2]]),
             3,
             Fill::Target(v as i32),
         ),

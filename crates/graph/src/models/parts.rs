@@ -238,7 +238,8 @@ impl AttentionWeights {
         let inputs = streams.iter().copied().chain(attended.bias_table).collect::<Vec<_>>();
         let y = if let Some([keys, values]) = attended.cache {
             let capacity = builder.graph[keys].ty.shape[1];
-            let op = CachedAttention { heads, kv_heads, packed, window, scale, bias, capacity };
+            let op =
+                CachedAttention { heads, kv_heads, packed, window, scale, cap: None, bias, has_sinks: false, capacity };
             builder.push_into(op, &inputs, &[None, Some(keys), Some(values)])?[0]
         } else {
             let op = ops::Attention {
@@ -248,7 +249,9 @@ impl AttentionWeights {
                 causal,
                 window,
                 scale,
+                cap: None,
                 bias,
+                has_sinks: false,
                 segmented: attended.segments.is_some(),
                 dropout,
                 rows: ATTENTION_ROWS,

@@ -1,6 +1,7 @@
 //! Attention that saves only its output and the log-sum-exp of each row of scores: self-attention or cross-attention,
-//! causal or not, with grouped heads, relative positions, segments and a sliding window.
+//! causal or not, with grouped heads, relative positions, segments, a sliding window, capped scores and sinks.
 
+use super::soft_cap::{CAP_FLOPS, CAP_SLOPE_FLOPS, is_cap};
 use super::{
     Access, DropoutKey, Example, Fill, Io, Nature, Op, Operation, TILE_MULTIPLE, Target, accumulating, expect_rank,
     expect_type, panel_words,
@@ -12,22 +13,28 @@ use serde::{Deserialize, Serialize};
 /// Default number of rows of scores that a worker computes at a time.
 pub const ATTENTION_ROWS: usize = 64;
 
-/// y = softmax(scale · q kᵀ + bias + mask) v for each head; the masked half of a causal attention is skipped.
+/// y = softmax(scale · q kᵀ + bias + mask) v for each head; the masked half of a causal attention is skipped. With a
+/// `cap`, a score is cap · tanh(scale · q kᵀ / cap).
 /// q: (B, T, H·D), k and v: (B, S, K·D), or concatenated in one operand if `packed`, with S = T and K = H: (B, T,
-/// 3·H·D); table: (buckets, H) if there is a `bias`; segments of queries (B, T) and of keys (B, S), integers, if
-/// `segmented` -> y: (B, T, H·D), lse: (B, H, T), the log of the sum of each row's exponentials.
+/// 3·H·D); table: (buckets, H) if there is a `bias`; sinks: (H,) if it `has_sinks`; segments of queries (B, T) and of
+/// keys (B, S), integers, if `segmented` -> y: (B, T, H·D), lse: (B, H, T), the log of the sum of each row's
+/// exponentials.
 /// Each key head serves H/K adjacent query heads. Token t of a causal attention attends to tokens up to t, and with a
 /// `window` only to those after t - window; with segments it attends only to its own segment. A query that attends to
 /// no key gives zeros, with an lse of `EMPTY_LSE`.
+/// A head's sink is the score of one more key, which has no value: it takes part in the softmax and in lse only. A
+/// query that attends to no key does not attend to the sink either.
 /// Dropout applies to the probabilities after the softmax. The probability of query i and key j is element
 /// (`DROPOUT_TOKENS` · i + j) of its head's site for every T and S, so that padding does not change which ones are
 /// dropped.
 /// Saves its operands, y, lse: linear in T and S.
 /// Scratch: `rows` × S scores per worker, or `rows` × (window + `rows` + a tile) if that is less, and with a bias T + S
 /// of its values; in half precision also a head and a block of queries in panels.
-/// Errors: `ShapeMismatch` if operands do not match, or the heads do not divide the channels.
+/// Errors: `ShapeMismatch` if operands do not match, the heads do not divide the channels, or there are a cap and a
+/// bias.
 /// Source: Dao et al. 2022, algorithms 1 and 4, with whole rows in place of online rescaling; Ainslie et al. 2023 for
-/// grouped heads; Jiang et al. 2023 for the window.
+/// grouped heads; Jiang et al. 2023 for the window; Gemma Team 2024, "Gemma 2", section 2, for the cap; Agarwal et al.
+/// 2025, "gpt-oss", section 2, for sinks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Attention {
     /// Number of query heads H.
@@ -42,8 +49,12 @@ pub struct Attention {
     pub window: Option<usize>,
     /// Factor of the products of queries and keys.
     pub scale: f32,
+    /// The limit of scores, above zero. Not with a bias or a scale of zero.
+    pub cap: Option<f32>,
     /// Bias of the scores by the distance of query and key.
     pub bias: Option<RelativeBias>,
+    /// Whether each head has a sink.
+    pub has_sinks: bool,
     /// Whether tokens attend only to their own segment.
     pub segmented: bool,
     /// Dropout of the probabilities.
@@ -76,6 +87,11 @@ pub const DROPOUT_TOKENS: usize = 1 << 17;
 /// The dropout site of a head's probabilities: its index has 22 bits.
 pub const fn dropout_site_of_head(site: u32, head: usize) -> u32 {
     site | (head as u32) << 22
+}
+
+/// Whether attention may have this cap with this scale and bias.
+pub(super) fn may_cap(cap: Option<f32>, scale: f32, bias: Option<RelativeBias>) -> bool {
+    cap.is_none_or(|cap| is_cap(cap) && scale != 0.0 && bias.is_none())
 }
 
 /// The lse of a query that attends to no key. It is so large that the exponential of any score minus it is zero.
@@ -111,18 +127,21 @@ impl RelativeBias {
 }
 
 /// Gradient of [`Attention`]; recomputes the probabilities from lse.
-/// dy: (B, T, H·D), the forward op's operands, y, lse -> gradients of q, k and v, or of their packed operand, and that
-/// of the bias table, `F32`, if `table`.
-/// Scratch: twice `rows` × S per worker; with a bias 2 (T + S) of its values per worker, and B × H partial tables; in
-/// half precision also a head, a block of queries and the head's gradients. On a card B × H × T floats, and B × H × T /
-/// [`card_queries`] partial tables.
+/// dy: (B, T, H·D), the forward op's operands, y, lse -> gradients of q, k and v, or of their packed operand; that of
+/// the bias table, `F32`, if `table`; and that of the sinks, `F32`, if `sinks`: -Σ exp(sink - lse) · (dy · y) over the
+/// rows of a head.
+/// Scratch: twice `rows` × S per worker, three times with a cap; with a bias 2 (T + S) of its values per worker, and
+/// B × H partial tables; with sinks B × H floats; in half precision also a head, a block of queries and the head's
+/// gradients. On a card B × H × T floats, and B × H × T / [`card_queries`] partial tables.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AttentionGrad {
     /// The forward op's attributes.
     pub forward: Attention,
     /// Whether the gradient of the bias table is computed.
     pub table: bool,
-    /// Whether the table's gradient is added to the existing values.
+    /// Whether the gradient of the sinks is computed.
+    pub sinks: bool,
+    /// Whether the gradients of the table and of the sinks are added to the existing values.
     pub accumulate: bool,
 }
 
@@ -150,15 +169,21 @@ impl Attention {
         self.bias.map(|_| self.streams())
     }
 
+    /// The index of the sinks among the operands, if there are any.
+    pub fn sinks(&self) -> Option<usize> {
+        self.has_sinks.then_some(self.streams() + usize::from(self.bias.is_some()))
+    }
+
     /// The indices of the segments of queries and keys among the operands, if there are any.
     pub fn segments(&self) -> Option<[usize; 2]> {
-        let first = self.streams() + usize::from(self.bias.is_some());
+        let first = self.streams() + usize::from(self.bias.is_some()) + usize::from(self.has_sinks);
         self.segmented.then_some([first, first + 1])
     }
 
     /// Number of operands.
     pub fn operands(&self) -> usize {
-        self.streams() + usize::from(self.bias.is_some()) + if self.segmented { 2 } else { 0 }
+        let learned = usize::from(self.bias.is_some()) + usize::from(self.has_sinks);
+        self.streams() + learned + if self.segmented { 2 } else { 0 }
     }
 
     /// The extents, from the types of the operands.
@@ -168,14 +193,20 @@ impl Attention {
         AttentionExtents { samples: q[0], queries: q[1], keys: keys[1], head_size: width / self.heads }
     }
 
-    /// Operations of one of the T×S×D products, over all heads and samples.
-    fn product_flops(&self, e: &AttentionExtents) -> u64 {
+    /// Number of scores, over all heads and samples.
+    fn scores(&self, e: &AttentionExtents) -> u64 {
         let (t, s) = (e.queries as u64, e.keys as u64);
         let triangle = |t: u64| t * (t + 1) / 2;
         // With a window the pairs form a band: the triangle minus a smaller one outside the last query's window.
         let hidden = self.window.map_or(0, |window| t.saturating_sub(window as u64));
         let pairs = if self.causal { triangle(t) - triangle(hidden) } else { t * s };
-        2 * pairs * (e.samples * self.heads * e.head_size) as u64
+        pairs * (e.samples * self.heads) as u64
+    }
+
+    /// Operations of `products` products of T×S×D, and of `caps` caps of scores or their slopes.
+    fn flops_of(&self, e: &AttentionExtents, products: u64, caps: u64) -> u64 {
+        let of_score = products * 2 * e.head_size as u64 + if self.cap.is_some() { caps } else { 0 };
+        self.scores(e) * of_score
     }
 
     /// Floats of scratch per worker: `buffers` blocks of scores, and the same number of bias values if there is a bias.
@@ -220,6 +251,11 @@ impl Attention {
         self.bias.map_or(0, |bias| e.samples * self.heads * tiles * bias.buckets).next_multiple_of(16)
     }
 
+    /// Floats of the partial gradients of the sinks on the processor, one for each head of each sample.
+    pub fn partial_sinks(&self, e: &AttentionExtents) -> usize {
+        if self.has_sinks { (e.samples * self.heads).next_multiple_of(16) } else { 0 }
+    }
+
     fn check(&self, op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
         let bad = |problem: String| Err(GraphError::ShapeMismatch { op, problem });
         if inputs.len() != self.operands() {
@@ -246,6 +282,10 @@ impl Attention {
         if self.window.is_some_and(|window| window == 0 || !self.causal) {
             return bad(format!("a window of {:?} tokens, causal: {}", self.window, self.causal));
         }
+        if !may_cap(self.cap, self.scale, self.bias) {
+            let (cap, scale, has_bias) = (self.cap, self.scale, self.bias.is_some());
+            return bad(format!("scores capped at {cap:?}, with a scale of {scale}, with a bias: {has_bias}"));
+        }
         if !self.packed {
             let keys = inputs[0].with_shape(&[e.samples, e.keys, kv_heads * e.head_size]);
             expect_type(op, "k", inputs[1], &keys)?;
@@ -260,6 +300,9 @@ impl Attention {
             {
                 return bad(format!("{} buckets of distances up to {}", bias.buckets, bias.max_distance));
             }
+        }
+        if let Some(sinks) = self.sinks() {
+            expect_type(op, "sinks", inputs[sinks], &inputs[0].with_shape(&[heads]))?;
         }
         if let Some([of_queries, of_keys]) = self.segments() {
             expect_type(op, "segments of queries", inputs[of_queries], &TensorType::i32(&[e.samples, e.queries]))?;
@@ -286,7 +329,7 @@ impl Operation for Attention {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        2 * self.product_flops(&self.extents(&io.inputs))
+        self.flops_of(&self.extents(&io.inputs), 2, CAP_FLOPS)
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -304,9 +347,10 @@ impl Operation for Attention {
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = [&[cx.upstream(0)?], cx.inputs(), &[cx.output(0), cx.output(1)]].concat();
         let streams = self.streams();
-        let trained = cx.trained(&Vec::from_iter(self.table()));
-        let table = !trained.is_empty();
-        let make = |accumulate| AttentionGrad { forward: *self, table, accumulate }.into();
+        let trained = cx.trained(&self.table().into_iter().chain(self.sinks()).collect::<Vec<_>>());
+        let [table, sinks] =
+            [self.table(), self.sinks()].map(|operand| operand.is_some_and(|index| trained.contains(&index)));
+        let make = |accumulate| AttentionGrad { forward: *self, table, sinks, accumulate }.into();
         let gradients = cx.push_to_parameters(make, &inputs, &vec![None; streams], &trained)?;
         for (index, &gradient) in gradients[..streams].iter().enumerate() {
             cx.give(index, gradient)?;
@@ -325,7 +369,9 @@ impl Operation for Attention {
                 causal,
                 window: None,
                 scale,
+                cap: None,
                 bias: None,
+                has_sinks: false,
                 segmented: false,
                 dropout,
                 rows,
@@ -358,7 +404,9 @@ impl Operation for Attention {
                 causal,
                 window: None,
                 scale: 0.7,
+                cap: None,
                 bias,
+                has_sinks: false,
                 segmented,
                 dropout,
                 rows,
@@ -375,13 +423,26 @@ impl Operation for Attention {
             causal: true,
             window: Some(21),
             scale: 0.4,
+            cap: None,
             bias: None,
+            has_sinks: false,
             segmented: false,
             dropout: key,
             rows: 64,
         };
         examples.push(long.example([1, 150, 150, 6]));
         examples.push(Self { window: Some(1), dropout: None, rows: 16, ..long }.example([1, 40, 40, 4]));
+        // The largest heads that cards support.
+        examples.push(Self { window: Some(3), dropout: None, rows: 4, ..long }.example([1, 7, 7, 256]));
+        // Scores that reach most of the cap, with and without what hides them.
+        let capped = Self { heads: 4, window: None, scale: 1.5, cap: Some(0.8), dropout: None, rows: 4, ..long };
+        examples.push(Self { causal: false, ..capped }.example([2, 5, 9, 6]));
+        examples.push(Self { window: Some(3), segmented: true, dropout: key, ..capped }.example([1, 11, 11, 5]));
+        let with_sinks = Self { cap: None, has_sinks: true, ..capped };
+        examples.push(with_sinks.example([2, 6, 6, 5]));
+        examples.push(Self { causal: false, segmented: true, dropout: key, ..with_sinks }.example([2, 4, 7, 3]));
+        examples.push(Self { window: Some(3), cap: Some(1.2), ..with_sinks }.example([1, 9, 9, 4]));
+        examples.push(Self { bias: Some(near), ..with_sinks }.example([1, 7, 7, 4]));
         examples
     }
 }
@@ -392,6 +453,7 @@ impl Attention {
         let keys = vec![b, s, self.kv_heads * d];
         let mut shapes = vec![vec![b, t, self.heads * d], keys.clone(), keys];
         shapes.extend(self.bias.map(|bias| vec![bias.buckets, self.heads]));
+        shapes.extend(self.sinks().map(|_| vec![self.heads]));
         if self.segmented {
             shapes.extend([vec![b, t], vec![b, s]]);
         }
@@ -424,11 +486,12 @@ impl Operation for AttentionGrad {
         expect_type("attention_grad", "lse", inputs[count + 2], &forward[1])?;
         let streams = operands[..self.forward.streams()].iter().map(|&ty| ty.clone());
         let table = self.forward.table().filter(|_| self.table);
-        Ok(streams.chain(table.map(|table| operands[table].with_dtype(DType::F32))).collect())
+        let learned = table.into_iter().chain(self.forward.sinks().filter(|_| self.sinks));
+        Ok(streams.chain(learned.map(|index| operands[index].with_dtype(DType::F32))).collect())
     }
 
     fn access(&self, index: usize) -> Access {
-        accumulating(self.accumulate && index == self.forward.streams())
+        accumulating(self.accumulate && index >= self.forward.streams())
     }
 
     fn nature(&self) -> Nature {
@@ -436,7 +499,7 @@ impl Operation for AttentionGrad {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        5 * self.forward.product_flops(&self.forward.extents(&io.inputs[1..]))
+        self.forward.flops_of(&self.forward.extents(&io.inputs[1..]), 5, CAP_FLOPS + CAP_SLOPE_FLOPS)
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -444,7 +507,8 @@ impl Operation for AttentionGrad {
         let (rows, tiles) = match *target {
             Target::Cpu { threads } => {
                 let panels = self.forward.worker_panels_of_gradient(&e, io.inputs[1].dtype);
-                (threads * (self.forward.worker_scratch(&e, 2) + panels).next_multiple_of(16), 1)
+                let worker = self.forward.worker_scratch(&e, self.score_buffers()) + panels;
+                (threads * worker.next_multiple_of(16) + self.forward.partial_sinks(&e), 1)
             }
             Target::Cuda { compute_capability, .. } => {
                 let queries = card_queries(io.inputs[1].dtype, e.head_size, compute_capability);
@@ -457,11 +521,11 @@ impl Operation for AttentionGrad {
     fn examples() -> Vec<Example> {
         let grad = |(index, example): (usize, Example)| {
             let Op::Attention(forward) = example.op else { unreachable!("examples of attention hold attention") };
-            Self { forward, table: forward.bias.is_some(), accumulate: index % 2 == 1 }.of(&example)
+            Self { accumulate: index % 2 == 1, ..Self::of_all(forward) }.of(&example)
         };
         let frozen = |example: &Example| match example.op {
-            Op::AttentionGrad(op) if op.table => {
-                Some(Example { op: Self { table: false, ..op }.into(), ..example.clone() })
+            Op::AttentionGrad(op) if op.table || op.sinks => {
+                Some(Example { op: Self { table: false, sinks: false, ..op }.into(), ..example.clone() })
             }
             _ => None,
         };
@@ -472,6 +536,17 @@ impl Operation for AttentionGrad {
 }
 
 impl AttentionGrad {
+    /// The gradient of everything that an attention learns; sets it.
+    pub const fn of_all(forward: Attention) -> Self {
+        Self { forward, table: forward.bias.is_some(), sinks: forward.has_sinks, accumulate: false }
+    }
+
+    /// Blocks of scores that a worker of the processor has in memory: probabilities, their gradients, and with a cap
+    /// its slopes.
+    pub const fn score_buffers(&self) -> usize {
+        if self.forward.cap.is_some() { 3 } else { 2 }
+    }
+
     /// An example with operands of the extents B, T, S, D. Not for packed operands.
     pub fn example(self, extents: [usize; 4]) -> Example {
         self.of(&self.forward.example(extents))
@@ -520,7 +595,9 @@ mod tests {
                 causal: false,
                 window: None,
                 scale: 1.0,
+                cap: None,
                 bias,
+                has_sinks: false,
                 segmented: false,
                 dropout: None,
                 rows: 4,
@@ -531,6 +608,39 @@ mod tests {
         assert!(inferred(8, 5).is_ok());
         for (buckets, max_distance) in [(2, 9), (7, 9), (8, 4), (MOST_BUCKETS + 2, 2 * MOST_BUCKETS)] {
             assert!(inferred(buckets, max_distance).is_err(), "{buckets} buckets up to {max_distance}");
+        }
+    }
+
+    /// A window of 3 in 5 tokens: 1 + 2 + 3 + 3 + 3 scores.
+    #[test]
+    fn arithmetic_counts_visible_scores_and_their_caps() {
+        let Op::Attention(plain) = Attention::examples()[0].op else { unreachable!("an example of attention") };
+        let plain = Attention { packed: false, window: Some(3), ..plain };
+        let capped = Attention { cap: Some(50.0), ..plain };
+        let flops = |example: Example| {
+            let types = example.inputs.iter().map(|(ty, _)| ty);
+            example.op.flops(&Io::new(types, []))
+        };
+        let (scores, products) = (2 * 12, 2 * 4);
+        let [one, other] = [plain, capped].map(|op| flops(op.example([1, 5, 5, 4])));
+        assert_eq!([one, other], [2 * scores * products, scores * (2 * products + 10)]);
+        let [one, other] = [plain, capped].map(|op| flops(AttentionGrad::of_all(op).example([1, 5, 5, 4])));
+        assert_eq!([one, other], [5 * scores * products, scores * (5 * products + 14)]);
+    }
+
+    #[test]
+    fn a_cap_is_above_zero_and_without_a_bias_or_a_scale_of_zero() {
+        let Op::Attention(plain) = Attention::examples()[0].op else { unreachable!("an example of attention") };
+        let bias = RelativeBias { buckets: 8, max_distance: 6, bidirectional: false };
+        let inferred = |cap, bias| {
+            let example = Attention { packed: false, cap: Some(cap), bias, ..plain }.example([1, 3, 3, 4]);
+            example.op.infer(&example.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>())
+        };
+        assert!(inferred(50.0, None).is_ok());
+        let unscaled = Attention { packed: false, cap: Some(50.0), scale: 0.0, ..plain }.example([1, 3, 3, 4]);
+        assert!(unscaled.op.infer(&unscaled.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>()).is_err());
+        for (cap, bias) in [(0.0, None), (-1.0, None), (f32::NAN, None), (f32::INFINITY, None), (50.0, Some(bias))] {
+            assert!(inferred(cap, bias).is_err(), "{cap}, with a bias: {}", bias.is_some());
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Causal attention of a few new tokens to all earlier ones, with cached keys and values: for text generation.
 
-use super::{Access, Example, Io, Nature, Op, Operation, RelativeBias, Target, expect_rank, expect_type};
+use super::attention::may_cap;
+use super::soft_cap::CAP_FLOPS;
+use super::{Access, Example, Fill, Io, Nature, Op, Operation, RelativeBias, Target, expect_rank, expect_type};
 use crate::{GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -9,7 +11,8 @@ use serde::{Deserialize, Serialize};
 /// written to rows p.. of the caches, and each token attends to all rows up to its own, or to the last `window` of
 /// them, with the formula of [`super::Attention`].
 /// q: (B, T, H·D), k and v: (B, T, K·D), or concatenated in one operand if `packed`; table: (buckets, H) if there is a
-/// bias -> y: (B, T, H·D); keys and values: (B, P, K·D) each, updated in place. p + T must not exceed P.
+/// bias; sinks: (H,) if it `has_sinks` -> y: (B, T, H·D); keys and values: (B, P, K·D) each, updated in place. p + T
+/// must not exceed P.
 /// Scratch: P scores per worker. Errors: `ShapeMismatch` if the heads do not divide the channels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CachedAttention {
@@ -23,13 +26,32 @@ pub struct CachedAttention {
     pub window: Option<usize>,
     /// Factor of the products of queries and keys.
     pub scale: f32,
+    /// The limit of scores, above zero. Not with a bias or a scale of zero.
+    pub cap: Option<f32>,
     /// Bias of the scores by the distance of query and key.
     pub bias: Option<RelativeBias>,
+    /// Whether each head has a sink.
+    pub has_sinks: bool,
     /// Capacity P of the caches, in positions.
     pub capacity: usize,
 }
 
 impl CachedAttention {
+    /// The index of the bias table among the operands, if there is one.
+    pub fn table(&self) -> Option<usize> {
+        self.bias.map(|_| self.streams())
+    }
+
+    /// The index of the sinks among the operands, if there are any.
+    pub fn sinks(&self) -> Option<usize> {
+        self.has_sinks.then_some(self.streams() + usize::from(self.bias.is_some()))
+    }
+
+    /// Number of operands with queries, keys and values.
+    const fn streams(&self) -> usize {
+        if self.packed { 1 } else { 3 }
+    }
+
     /// Elements of a head, from the type of the first operand.
     pub fn head_size(&self, q: &TensorType) -> usize {
         q.columns() / self.heads / if self.packed { 3 } else { 1 }
@@ -43,11 +65,16 @@ impl Operation for CachedAttention {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         let op = "cached_attention";
-        let streams = if self.packed { 1 } else { 3 };
+        let streams = self.streams();
         let (heads, kv_heads) = (self.heads, self.kv_heads);
         let divided = heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && (!self.packed || kv_heads == heads);
-        if inputs.len() != streams + usize::from(self.bias.is_some()) || !divided || self.window == Some(0) {
-            let problem = format!("{} operands with {heads} heads, {kv_heads} of them of keys", inputs.len());
+        let operands = streams + usize::from(self.bias.is_some()) + usize::from(self.has_sinks);
+        if inputs.len() != operands || !divided || self.window == Some(0) || !may_cap(self.cap, self.scale, self.bias) {
+            let problem = format!(
+                "{} operands with {heads} heads, {kv_heads} of them of keys, and scores capped at {:?}",
+                inputs.len(),
+                self.cap
+            );
             return Err(GraphError::ShapeMismatch { op, problem });
         }
         expect_rank(op, "q", inputs[0], 3)?;
@@ -59,8 +86,11 @@ impl Operation for CachedAttention {
         for (what, ty) in ["k", "v"].into_iter().zip(&inputs[1..streams]) {
             expect_type(op, what, ty, &inputs[0].with_shape(&[b, t, kv_heads * d]))?;
         }
-        if let Some(bias) = self.bias {
-            expect_type(op, "table", inputs[streams], &inputs[0].with_shape(&[bias.buckets, heads]))?;
+        if let (Some(bias), Some(table)) = (self.bias, self.table()) {
+            expect_type(op, "table", inputs[table], &inputs[0].with_shape(&[bias.buckets, heads]))?;
+        }
+        if let Some(sinks) = self.sinks() {
+            expect_type(op, "sinks", inputs[sinks], &inputs[0].with_shape(&[heads]))?;
         }
         let cache = inputs[0].with_shape(&[b, self.capacity, kv_heads * d]);
         Ok(vec![inputs[0].with_shape(&[b, t, heads * d]), cache.clone(), cache])
@@ -75,7 +105,9 @@ impl Operation for CachedAttention {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        4 * (io.outputs[0].elements() * self.window.unwrap_or(self.capacity).min(self.capacity)) as u64
+        let elements = io.outputs[0].elements() * self.window.unwrap_or(self.capacity).min(self.capacity);
+        let scores = elements / self.head_size(io.inputs[0]);
+        4 * elements as u64 + if self.cap.is_some() { CAP_FLOPS * scores as u64 } else { 0 }
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -91,15 +123,26 @@ impl Operation for CachedAttention {
     }
 
     fn examples() -> Vec<Example> {
+        let plain = |heads| Self {
+            heads,
+            kv_heads: heads,
+            packed: false,
+            window: None,
+            scale: 1.0,
+            cap: None,
+            bias: None,
+            has_sinks: false,
+            capacity: 0,
+        };
         let packed = |heads, capacity, position, shape: &[usize]| {
             let scale = 1.0 / ((shape[2] / 3 / heads) as f32).sqrt();
-            let op = Self { heads, kv_heads: heads, packed: true, window: None, scale, bias: None, capacity };
+            let op = Self { scale, capacity, kv_heads: heads, packed: true, ..plain(heads) };
             let mut example = Example::uniform(op, &[shape]);
             example.scalars.position = position;
             example
         };
         let grouped = |heads, kv_heads, bias: Option<RelativeBias>, capacity, position, [b, t, d]: [usize; 3]| {
-            let op = Self { heads, kv_heads, packed: false, window: None, scale: 0.6, bias, capacity };
+            let op = Self { scale: 0.6, bias, capacity, kv_heads, ..plain(heads) };
             let keys = [b, t, kv_heads * d];
             let table = [bias.map_or(0, |bias| bias.buckets), heads];
             let shapes: [&[usize]; 4] = [&[b, t, heads * d], &keys, &keys, &table];
@@ -111,6 +154,15 @@ impl Operation for CachedAttention {
         let windowed = |window, example: Example| {
             let Op::CachedAttention(op) = example.op else { unreachable!("examples of cached attention have this op") };
             Example { op: Self { window: Some(window), ..op }.into(), ..example }
+        };
+        let capped = |cap, example: Example| {
+            let Op::CachedAttention(op) = example.op else { unreachable!("examples of cached attention have this op") };
+            Example { op: Self { cap: Some(cap), ..op }.into(), ..example }
+        };
+        let with_sinks = |mut example: Example| {
+            let Op::CachedAttention(op) = example.op else { unreachable!("examples of cached attention have this op") };
+            example.inputs.push((TensorType::f32(&[op.heads]), Fill::Uniform));
+            Example { op: Self { has_sinks: true, ..op }.into(), ..example }
         };
         vec![
             windowed(4, grouped(4, 2, None, 12, 5, [2, 3, 5])),
@@ -124,6 +176,10 @@ impl Operation for CachedAttention {
             grouped(4, 2, None, 7, 2, [3, 3, 5]),
             grouped(2, 2, Some(bias), 15, 12, [1, 2, 3]),
             grouped(3, 1, Some(bias), 9, 0, [2, 1, 4]),
+            capped(0.5, grouped(4, 2, None, 12, 5, [2, 3, 5])),
+            with_sinks(grouped(4, 2, None, 12, 5, [2, 3, 5])),
+            with_sinks(grouped(3, 1, Some(bias), 9, 0, [2, 1, 4])),
+            with_sinks(windowed(2, capped(0.7, packed(2, 9, 4, &[1, 3, 12])))),
         ]
     }
 }

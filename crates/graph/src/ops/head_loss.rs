@@ -3,6 +3,7 @@
 //! [`HeadLossGrad`] computes the loss, the gradient of the hidden states and that of the head's weight in one pass over
 //! the chunks, so the logits are computed once.
 
+use super::soft_cap::{CAP_FLOPS, CAP_SLOPE_FLOPS, is_cap};
 use super::{
     Access, Example, Fill, InnerParts, Io, Nature, Op, Operation, Target, accumulating, expect_type, operands,
     product_scratch,
@@ -12,16 +13,21 @@ use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// loss = `Scalars::loss_scale` · Σ ((1-ε) · n_target + ε/V · Σ_v n_v), over the rows that have a target, where n_v is
-/// the negative log-likelihood of token v, log Σ_u exp(x·w_u) - x·w_v, and ε the smoothing.
+/// the negative log-likelihood of token v, log Σ_u exp(z_u) - z_v, with the logits z_v = x·w_v, or with a `cap`
+/// cap · tanh(x·w_v / cap), and ε the smoothing.
 /// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for no target -> loss: (1,).
 /// Scratch: `chunk` × V logits and `chunk` losses; on the processor also the scratch of the products.
-/// Source of the smoothing: Szegedy et al. 2016 (arXiv:1512.00567), section 7.
+/// Errors: `ShapeMismatch` if operands do not match, or the cap is not above zero.
+/// Source of the smoothing: Szegedy et al. 2016 (arXiv:1512.00567), section 7; of the cap: Gemma Team 2024, "Gemma 2",
+/// section 2.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeadLoss {
     /// Rows of logits computed at a time.
     pub chunk: usize,
     /// ε in [0, 1]: the part of each target that is spread over the whole vocabulary.
     pub smoothing: f32,
+    /// The limit of logits, above zero.
+    pub cap: Option<f32>,
 }
 
 /// [`HeadLoss`] and its gradient in one pass, which avoids computing the logits twice.
@@ -34,6 +40,8 @@ pub struct HeadLossGrad {
     pub chunk: usize,
     /// ε in [0, 1]: the part of each target that is spread over the whole vocabulary.
     pub smoothing: f32,
+    /// The limit of logits, above zero.
+    pub cap: Option<f32>,
     /// Whether dx is computed.
     pub input: bool,
     /// Whether dweight is computed.
@@ -44,8 +52,9 @@ pub struct HeadLossGrad {
     pub accumulate: bool,
 }
 
-fn check(op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
+fn check(op: &'static str, cap: Option<f32>, inputs: &[&TensorType]) -> Result<(), GraphError> {
     let [x, weight, targets] = operands(op, inputs)?;
+    check_cap(op, cap)?;
     let rows = TensorType { shape: x.shape[..x.shape.len() - 1].into(), dtype: DType::I32 };
     expect_type(op, "targets", targets, &rows)?;
     expect_type(op, "weight", weight, &x.with_shape(&[weight.shape[0], x.columns()]))
@@ -100,9 +109,27 @@ pub(super) fn slopes_scratch(chunk: usize, [x, weight]: [&TensorType; 2], target
     }
 }
 
-/// Traffic of the logits, which are read or written `passes` times.
-pub(super) fn logits_moved([x, weight]: [&TensorType; 2], passes: u64) -> Bytes {
-    Bytes(4 * passes * (x.rows() * weight.shape[0]) as u64)
+/// Traffic of the logits of each of the `draws`, which are read or written `passes` times, and twice more for a cap.
+pub(super) fn logits_moved([x, weight]: [&TensorType; 2], draws: usize, passes: u64, cap: Option<f32>) -> Bytes {
+    let passes = passes + if cap.is_some() { 2 } else { 0 };
+    Bytes(4 * passes * (draws * x.rows() * weight.shape[0]) as u64)
+}
+
+/// Operations of the caps of the logits of each of the `draws`, and of their slopes if `slopes`.
+pub(super) fn cap_flops([x, weight]: [&TensorType; 2], draws: usize, slopes: bool, cap: Option<f32>) -> u64 {
+    let of_logit = match cap {
+        Some(_) => CAP_FLOPS + if slopes { CAP_SLOPE_FLOPS } else { 0 },
+        None => 0,
+    };
+    of_logit * (draws * x.rows() * weight.shape[0]) as u64
+}
+
+/// Errors: the cap of logits is not above zero.
+pub(super) fn check_cap(op: &'static str, cap: Option<f32>) -> Result<(), GraphError> {
+    match cap {
+        Some(cap) if !is_cap(cap) => Err(GraphError::ShapeMismatch { op, problem: format!("logits capped at {cap}") }),
+        _ => Ok(()),
+    }
 }
 
 impl Operation for HeadLoss {
@@ -111,7 +138,7 @@ impl Operation for HeadLoss {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        check("head_loss", inputs)?;
+        check("head_loss", self.cap, inputs)?;
         Ok(vec![TensorType::f32(&[1])])
     }
 
@@ -124,11 +151,11 @@ impl Operation for HeadLoss {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        product_flops(io)
+        product_flops(io) + cap_flops([io.inputs[0], io.inputs[1]], 1, false, self.cap)
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
-        io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[1]], 2)
+        io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[1]], 1, 2, self.cap)
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -137,10 +164,11 @@ impl Operation for HeadLoss {
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = cx.inputs().to_vec();
-        let (Self { chunk, smoothing }, accumulate_loss) = (*self, cx.accumulates());
+        let (Self { chunk, smoothing, cap }, accumulate_loss) = (*self, cx.accumulates());
         let (input, trained, loss) = (cx.wants(0), cx.trained(&[1]), cx.output(0));
         let weight = !trained.is_empty();
-        let make = |accumulate| HeadLossGrad { chunk, smoothing, input, weight, accumulate_loss, accumulate }.into();
+        let make =
+            |accumulate| HeadLossGrad { chunk, smoothing, cap, input, weight, accumulate_loss, accumulate }.into();
         cx.retire_node();
         let leading = if input { &[Some(loss), None][..] } else { &[Some(loss)] };
         let made = cx.push_to_parameters(make, &inputs, leading, &trained)?;
@@ -148,16 +176,18 @@ impl Operation for HeadLoss {
     }
 
     fn examples() -> Vec<Example> {
-        let case = |chunk, smoothing, vocab: usize, x: &[usize]| {
-            Example::uniform(Self { chunk, smoothing }, &[x, &[vocab, x[2]], &x[..2]])
+        let case = |chunk, smoothing, cap, vocab: usize, x: &[usize]| {
+            Example::uniform(Self { chunk, smoothing, cap }, &[x, &[vocab, x[2]], &x[..2]])
                 .fill(2, Fill::Target(vocab as i32))
         };
         vec![
-            case(4, 0.0, 7, &[2, 5, 3]),
-            case(16, 0.0, 50, &[1, 33, 17]),
-            case(8, 0.0, 5, &[1, 1, 1]),
-            case(7, 0.1, 51, &[2, 9, 5]),
-            case(2, 0.0, 4099, &[1, 3, 8]),
+            case(4, 0.0, None, 7, &[2, 5, 3]),
+            case(16, 0.0, None, 50, &[1, 33, 17]),
+            case(8, 0.0, None, 5, &[1, 1, 1]),
+            case(7, 0.1, None, 51, &[2, 9, 5]),
+            case(2, 0.0, None, 4099, &[1, 3, 8]),
+            case(4, 0.0, Some(0.7), 7, &[2, 5, 3]),
+            case(7, 0.1, Some(1.3), 1050, &[2, 5, 6]),
         ]
     }
 }
@@ -168,7 +198,7 @@ impl Operation for HeadLossGrad {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        check("head_loss_grad", inputs)?;
+        check("head_loss_grad", self.cap, inputs)?;
         let mut outputs = vec![TensorType::f32(&[1])];
         outputs.extend(self.input.then(|| inputs[0].clone()));
         outputs.extend(self.weight.then(|| inputs[1].with_dtype(DType::F32)));
@@ -192,7 +222,8 @@ impl Operation for HeadLossGrad {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        (1 + u64::from(self.input) + u64::from(self.weight)) * product_flops(io)
+        let products = (1 + u64::from(self.input) + u64::from(self.weight)) * product_flops(io);
+        products + cap_flops([io.inputs[0], io.inputs[1]], 1, true, self.cap)
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
@@ -200,7 +231,7 @@ impl Operation for HeadLossGrad {
         let [input, weight] = [self.input, self.weight].map(u64::from);
         let weights = Bytes(io.inputs[1].bytes().0 * (1 + input + 2 * weight) * chunks);
         let rows = Bytes(io.inputs[0].bytes().0 * (1 + input + weight));
-        rows + weights + logits_moved([io.inputs[0], io.inputs[1]], 2 + input + weight)
+        rows + weights + logits_moved([io.inputs[0], io.inputs[1]], 1, 2 + input + weight, self.cap)
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -212,13 +243,21 @@ impl Operation for HeadLossGrad {
     fn examples() -> Vec<Example> {
         HeadLoss::examples()
             .into_iter()
-            .zip([(false, false), (true, true), (false, true), (true, false), (false, true)])
-            .zip([(true, true), (true, false), (false, true), (true, true), (true, true)])
+            .zip([
+                (false, false),
+                (true, true),
+                (false, true),
+                (true, false),
+                (false, true),
+                (true, true),
+                (true, true),
+            ])
+            .zip([(true, true), (true, false), (false, true), (true, true), (true, true), (false, false), (true, true)])
             .map(|((example, (accumulate_loss, accumulate)), (input, weight))| {
-                let Op::HeadLoss(HeadLoss { chunk, smoothing }) = example.op else {
+                let Op::HeadLoss(HeadLoss { chunk, smoothing, cap }) = example.op else {
                     unreachable!("the examples have the forward op")
                 };
-                let op = Self { chunk, smoothing, input, weight, accumulate_loss, accumulate };
+                let op = Self { chunk, smoothing, cap, input, weight, accumulate_loss, accumulate };
                 Example { op: op.into(), ..example }
             })
             .collect()

@@ -1,14 +1,14 @@
 //! The output head over two dropout draws of the same tokens, with a penalty for the divergence of their predictions.
 
-use super::head_loss::{logits_moved, logits_scratch, slopes_scratch};
+use super::head_loss::{cap_flops, check_cap, logits_moved, logits_scratch, slopes_scratch};
 use super::{Access, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// loss = `Scalars::loss_scale` · Σ (½(CE₁ + CE₂) + α·½(KL(p₁‖p₂) + KL(p₂‖p₁))), over the rows that have a target,
-/// where pᵢ = softmax(xᵢ·w) and CEᵢ is the loss of [`HeadLoss`](super::HeadLoss) for xᵢ. With x₁ = x₂ it equals that
-/// loss.
+/// where pᵢ is the softmax of the logits and CEᵢ the loss of [`HeadLoss`](super::HeadLoss) for xᵢ, with the same `cap`.
+/// With x₁ = x₂ it equals that loss.
 /// x₁, x₂: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for no target -> loss: (1,).
 /// Scratch: 2 × `chunk` × V logits and `chunk` losses; on the processor also that of products in half precision.
 /// Source: Liang et al. 2021 (arXiv:2106.14448), eq. 1 to 3, over two.
@@ -20,6 +20,8 @@ pub struct PairedHeadLoss {
     pub alpha: f32,
     /// The part of each target that is spread over the whole vocabulary, in [0, 1].
     pub smoothing: f32,
+    /// The limit of logits, above zero.
+    pub cap: Option<f32>,
 }
 
 /// [`PairedHeadLoss`] and its gradient in one pass, which avoids computing the logits twice.
@@ -34,6 +36,8 @@ pub struct PairedHeadLossGrad {
     pub alpha: f32,
     /// The part of each target that is spread over the whole vocabulary, in [0, 1].
     pub smoothing: f32,
+    /// The limit of logits, above zero.
+    pub cap: Option<f32>,
     /// Whether dx is computed.
     pub input: bool,
     /// Whether dweight is computed.
@@ -44,8 +48,9 @@ pub struct PairedHeadLossGrad {
     pub accumulate: bool,
 }
 
-fn check(op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
+fn check(op: &'static str, cap: Option<f32>, inputs: &[&TensorType]) -> Result<(), GraphError> {
     let [x, other, weight, targets] = operands(op, inputs)?;
+    check_cap(op, cap)?;
     let rows = TensorType { shape: x.shape[..x.shape.len() - 1].into(), dtype: DType::I32 };
     expect_type(op, "the second x", other, x)?;
     expect_type(op, "targets", targets, &rows)?;
@@ -68,7 +73,7 @@ impl Operation for PairedHeadLoss {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        check("paired_head_loss", inputs)?;
+        check("paired_head_loss", self.cap, inputs)?;
         Ok(vec![TensorType::f32(&[1])])
     }
 
@@ -81,11 +86,11 @@ impl Operation for PairedHeadLoss {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        product_flops(io)
+        product_flops(io) + cap_flops([io.inputs[0], io.inputs[2]], 2, false, self.cap)
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
-        io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[2]], 4)
+        io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[2]], 2, 2, self.cap)
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -94,11 +99,11 @@ impl Operation for PairedHeadLoss {
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = cx.inputs().to_vec();
-        let (Self { chunk, alpha, smoothing }, accumulate_loss) = (*self, cx.accumulates());
+        let (Self { chunk, alpha, smoothing, cap }, accumulate_loss) = (*self, cx.accumulates());
         let (input, trained, loss) = (cx.wants(0) || cx.wants(1), cx.trained(&[2]), cx.output(0));
         let weight = !trained.is_empty();
         let make = |accumulate| {
-            PairedHeadLossGrad { chunk, alpha, smoothing, input, weight, accumulate_loss, accumulate }.into()
+            PairedHeadLossGrad { chunk, alpha, smoothing, cap, input, weight, accumulate_loss, accumulate }.into()
         };
         cx.retire_node();
         let leading = if input { &[Some(loss), None, None][..] } else { &[Some(loss)] };
@@ -114,12 +119,13 @@ impl Operation for PairedHeadLoss {
         let case = |op: Self, vocab: usize, x: &[usize]| {
             Example::uniform(op, &[x, x, &[vocab, x[2]], &x[..2]]).fill(3, Fill::Target(vocab as i32))
         };
-        let op = |chunk, alpha, smoothing| Self { chunk, alpha, smoothing };
+        let op = |chunk, alpha, smoothing| Self { chunk, alpha, smoothing, cap: None };
         vec![
             case(op(4, 1.0, 0.0), 7, &[2, 5, 3]),
             case(op(16, 0.5, 0.1), 50, &[1, 33, 17]),
             case(op(8, 5.0, 0.0), 5, &[1, 1, 1]),
             case(op(3, 0.0, 0.0), 1030, &[1, 4, 2]),
+            case(Self { cap: Some(0.7), ..op(3, 2.0, 0.1) }, 1030, &[1, 4, 6]),
         ]
     }
 }
@@ -130,7 +136,7 @@ impl Operation for PairedHeadLossGrad {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        check("paired_head_loss_grad", inputs)?;
+        check("paired_head_loss_grad", self.cap, inputs)?;
         let x = inputs[0].clone();
         let mut outputs = vec![TensorType::f32(&[1])];
         if self.input {
@@ -157,7 +163,8 @@ impl Operation for PairedHeadLossGrad {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        (1 + u64::from(self.input) + u64::from(self.weight)) * product_flops(io)
+        let products = (1 + u64::from(self.input) + u64::from(self.weight)) * product_flops(io);
+        products + cap_flops([io.inputs[0], io.inputs[2]], 2, true, self.cap)
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
@@ -165,7 +172,7 @@ impl Operation for PairedHeadLossGrad {
         let [input, weight] = [self.input, self.weight].map(u64::from);
         let weights = Bytes(io.inputs[2].bytes().0 * 2 * (1 + input + 2 * weight) * chunks);
         let rows = Bytes(io.inputs[0].bytes().0 * 2 * (1 + input + weight));
-        rows + weights + logits_moved([io.inputs[0], io.inputs[2]], 2 * (2 + input + weight))
+        rows + weights + logits_moved([io.inputs[0], io.inputs[2]], 2, 2 + input + weight, self.cap)
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -177,13 +184,13 @@ impl Operation for PairedHeadLossGrad {
     fn examples() -> Vec<Example> {
         PairedHeadLoss::examples()
             .into_iter()
-            .zip([(false, false), (true, true), (false, true), (true, false)])
-            .zip([(true, true), (true, false), (false, true), (true, true)])
+            .zip([(false, false), (true, true), (false, true), (true, false), (true, true)])
+            .zip([(true, true), (true, false), (false, true), (true, true), (true, true)])
             .map(|((example, (accumulate_loss, accumulate)), (input, weight))| {
-                let Op::PairedHeadLoss(PairedHeadLoss { chunk, alpha, smoothing }) = example.op else {
+                let Op::PairedHeadLoss(PairedHeadLoss { chunk, alpha, smoothing, cap }) = example.op else {
                     unreachable!("the examples have the forward op")
                 };
-                let op = Self { chunk, alpha, smoothing, input, weight, accumulate_loss, accumulate };
+                let op = Self { chunk, alpha, smoothing, cap, input, weight, accumulate_loss, accumulate };
                 Example { op: op.into(), ..example }
             })
             .collect()
@@ -202,13 +209,17 @@ mod tests {
         let inputs = [&x, &x, &weight, &TensorType::i32(&[1, 8])];
         let io = Io::new(inputs, []);
         let (rows, weights, targets, logits) = (128, 160, 32, 8 * 10 * 4);
-        let forward = PairedHeadLoss { chunk: 4, alpha: 1.0, smoothing: 0.0 };
+        let forward = PairedHeadLoss { chunk: 4, alpha: 1.0, smoothing: 0.0, cap: None };
         assert_eq!(forward.bytes_moved(&io).0, 2 * rows + weights + targets + 4 * logits);
+        let capped = PairedHeadLoss { cap: Some(30.0), ..forward };
+        assert_eq!(capped.bytes_moved(&io).0 - forward.bytes_moved(&io).0, 4 * logits);
+        assert_eq!(capped.flops(&io) - forward.flops(&io), 10 * 2 * 8 * 10);
         for (input, weight) in [(false, false), (true, false), (false, true), (true, true)] {
             let grad = PairedHeadLossGrad {
                 chunk: 4,
                 alpha: 1.0,
                 smoothing: 0.0,
+                cap: None,
                 input,
                 weight,
                 accumulate_loss: false,

@@ -4,6 +4,15 @@ use super::{Example, Io, Operation, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
 
+/// Operations of the cap of a number, and of its slope.
+pub(super) const CAP_FLOPS: u64 = 10;
+pub(super) const CAP_SLOPE_FLOPS: u64 = 4;
+
+/// Whether a number is the limit of a soft cap.
+pub(super) fn is_cap(cap: f32) -> bool {
+    cap > 0.0 && cap.is_finite()
+}
+
 /// y = cap · tanh(x / cap), which is between -cap and cap. x: any shape -> y the same; it may overwrite x.
 /// Saves y, not x. Scratch: none. Source: Gemma Team 2024, "Gemma 2", section 2.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -34,7 +43,7 @@ impl Operation for SoftCap {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        10 * io.outputs[0].elements() as u64
+        CAP_FLOPS * io.outputs[0].elements() as u64
     }
 
     fn is_cheap(&self) -> bool {
@@ -68,7 +77,7 @@ impl Operation for SoftCapGrad {
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        4 * io.outputs[0].elements() as u64
+        CAP_SLOPE_FLOPS * io.outputs[0].elements() as u64
     }
 
     fn examples() -> Vec<Example> {

@@ -37,6 +37,7 @@ pub(super) struct Shape {
     pub(super) causal: bool,
     pub(super) window: Option<usize>,
     pub(super) scale: f32,
+    pub(super) cap: Option<f32>,
     pub(super) bias: Option<RelativeBias>,
     pub(super) dropout: Option<DropoutKey>,
 }
@@ -55,6 +56,7 @@ impl Shape {
             causal: op.causal,
             window: op.window,
             scale: op.scale,
+            cap: op.cap,
             bias: op.bias,
             dropout: op.dropout,
         }
@@ -74,6 +76,7 @@ impl Shape {
             .flag(self.causal)
             .int(self.window.map_or(ALL_KEYS, |window| window.min(ALL_KEYS)))
             .float(self.scale)
+            .float(self.cap.unwrap_or(0.0))
             .int(self.bias.map_or(0, |bias| bias.buckets / directions))
             .flag(bidirectional)
             .word(dropout_threshold(rate))
@@ -169,12 +172,14 @@ impl CudaKernel for Attention {
         let arguments = Arguments::default()
             .addresses(&streams(self, &operands.inputs, operands.io.inputs[0], e.head_size))
             .addresses(&facts(self, &operands.inputs))
+            .address(self.sinks().map_or(0, |index| operands.inputs[index]))
             .addresses(&operands.outputs)
             .address(operands.scalars)
             .record(&shape.fields())
             .record(&shape.starts());
         let arguments = (operands.compute_capability, arguments);
-        vec![shape.launch(("attention", "attention"), Pass::Forward, [self.heads, e.queries], arguments).into()]
+        let entry = if self.cap.is_some() || self.has_sinks { "attention_general" } else { "attention" };
+        vec![shape.launch(("attention", entry), Pass::Forward, [self.heads, e.queries], arguments).into()]
     }
 
     fn refusal(&self, io: &Io) -> Option<String> {
@@ -227,6 +232,14 @@ impl CudaKernel for AttentionGrad {
                 .flag(self.accumulate);
             let grid = line((bias.buckets * heads).div_ceil(THREADS as usize));
             launches.push(block("attention_grad_sums", "attention_grad_table".to_owned(), grid, arguments));
+        }
+        if let Some(sinks) = forward.sinks().filter(|_| self.sinks) {
+            let arguments = Arguments::default()
+                .addresses(&[lse, delta, inputs[sinks], operands.outputs[forward.streams() + usize::from(made)]])
+                .int(e.samples)
+                .flag(self.accumulate)
+                .record(&shape.fields());
+            launches.push(block("attention_grad_sums", "attention_grad_sinks".to_owned(), line(heads), arguments));
         }
         launches.into_iter().map(Part::Kernel).collect()
     }

@@ -48,15 +48,17 @@ impl CudaKernel for CachedAttention {
             causal: true,
             window: self.window,
             scale: self.scale,
+            cap: self.cap,
             bias: self.bias,
             dropout: None,
         };
-        let table = if self.bias.is_some() { operands.inputs[operands.inputs.len() - 1] } else { 0 };
+        let [table, sinks] = [self.table(), self.sinks()].map(|index| index.map_or(0, |index| operands.inputs[index]));
         let arguments = Arguments::default()
-            .addresses(&[fed[0], key_cache, value_cache, table, y, operands.scalars])
+            .addresses(&[fed[0], key_cache, value_cache, table, sinks, y, operands.scalars])
             .record(&shape.fields())
             .record(&shape.starts());
-        let entry = format!("cached_attention_{}", channels(head_size));
+        let general = if self.cap.is_some() || self.has_sinks { "_general" } else { "" };
+        let entry = format!("cached_attention_{}{general}", channels(head_size));
         let attend = block("cached_attention", entry, line(samples * tokens * self.heads), arguments);
         [keep(1, key_cache), keep(2, value_cache), attend].map(Part::Kernel).to_vec()
     }

@@ -19,6 +19,7 @@ pub(super) struct Head<'a> {
     /// Rows of a chunk, whose logits are in memory at the same time.
     pub(super) chunk: usize,
     pub(super) smoothing: f32,
+    pub(super) cap: Option<f32>,
     /// Weight of the divergence of two draws, if there are two.
     pub(super) alpha: Option<f32>,
     /// Addresses of the draws' gradients, if they are requested.
@@ -111,7 +112,10 @@ impl Head<'_> {
             .long(logits_stride(vocab, DeviceKind::Cuda) as u64)
             .float(self.smoothing);
         arguments = self.alpha.into_iter().fold(arguments, Arguments::float);
-        arguments = arguments.flag(self.inputs.is_some() || self.weight.is_some()).int(number(weight.dtype));
+        arguments = arguments
+            .float(self.cap.unwrap_or(0.0))
+            .flag(self.inputs.is_some() || self.weight.is_some())
+            .int(number(weight.dtype));
         let (module, sum) =
             if draws == 2 { ("paired_head_loss", "paired_head_loss_sum") } else { ("head_loss", "head_loss_sum") };
         let summed = Arguments::default()
@@ -119,7 +123,8 @@ impl Head<'_> {
             .int(rows)
             .flag(self.accumulate_loss || first > 0);
         let threads = extent(vocab.div_ceil(EACH).next_multiple_of(WARP).min(MOST_THREADS));
-        [Launch { threads, ..launch(module, module, line(rows), arguments) }, launch(module, sum, line(1), summed)]
+        let entry = format!("{module}{}", if self.cap.is_some() { "_capped" } else { "" });
+        [Launch { threads, ..launch(module, entry, line(rows), arguments) }, launch(module, sum, line(1), summed)]
     }
 }
 
@@ -129,6 +134,7 @@ impl CudaKernel for HeadLoss {
             operands,
             chunk: self.chunk,
             smoothing: self.smoothing,
+            cap: self.cap,
             alpha: None,
             inputs: None,
             weight: None,
@@ -145,6 +151,7 @@ impl CudaKernel for HeadLossGrad {
             operands,
             chunk: self.chunk,
             smoothing: self.smoothing,
+            cap: self.cap,
             alpha: None,
             inputs: self.input.then(|| &operands.outputs[1..2]),
             weight: operands.outputs.last().copied().filter(|_| self.weight),
