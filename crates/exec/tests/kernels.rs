@@ -15,9 +15,7 @@ use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, SINGLE, encode, in_half, in_precision};
 use plimsoll_exec::reference::{RefCall, Value, run};
 use plimsoll_exec::{Call, Input, Instructions, Output, instructions, run_cpu_kernel};
-use plimsoll_graph::ops::{
-    GradClip, HeadLoss, HeadLossGrad, Nature, PairedHeadLoss, PairedHeadLossGrad,
-};
+use plimsoll_graph::ops::{GradClip, HeadLoss, HeadLossGrad, Nature, PairedHeadLoss, PairedHeadLossGrad};
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use random::random_examples;
 use rayon::prelude::*;

@@ -3,7 +3,7 @@
 
 use crate::models::{Caches, Inputs, Mode, ModelConfig, Weights};
 use crate::ops::{
-    GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, StateFormat, TakeRow, WeightFormat,
+    GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, SoftCap, StateFormat, TakeRow, WeightFormat,
     WeightLayout,
 };
 use crate::optimizers::Optimizer;
@@ -155,15 +155,13 @@ impl Run<'_> {
         let (hidden, Objective { label_smoothing: smoothing, r_drop }) = (pass(0)?, self.shape.objective);
         let again = if r_drop.is_some() { Some(pass(1)?) } else { None };
         let (head, targets) = (self.weights.head(), builder.ports.targets.expect("training has targets"));
-        let chunk = self.shape.head_chunk;
+        let (chunk, cap) = (self.shape.head_chunk, self.weights.logit_cap());
         match (again, r_drop) {
             (Some(again), Some(alpha)) => {
-                let op = PairedHeadLoss { chunk, alpha, smoothing, cap: None };
+                let op = PairedHeadLoss { chunk, alpha, smoothing, cap };
                 builder.push_into(op, &[hidden, again, head, targets], &[Some(loss)])?
             }
-            _ => {
-                builder.push_into(HeadLoss { chunk, smoothing, cap: None }, &[hidden, head, targets], &[Some(loss)])?
-            }
+            _ => builder.push_into(HeadLoss { chunk, smoothing, cap }, &[hidden, head, targets], &[Some(loss)])?,
         };
         builder.ports.loss = Some(loss);
         differentiate(&mut builder, &[(loss, None)], accumulate)?;
@@ -182,7 +180,7 @@ impl Run<'_> {
         let inputs = self.inputs(&mut builder, lengths);
         let hidden = self.weights.forward(&mut builder, &inputs, Mode::Evaluate, &Caches::default())?;
         let (head, targets) = (self.weights.head(), builder.ports.targets.expect("evaluation has targets"));
-        let op = HeadLoss { chunk: self.shape.head_chunk, smoothing: 0.0, cap: None };
+        let op = HeadLoss { chunk: self.shape.head_chunk, smoothing: 0.0, cap: self.weights.logit_cap() };
         builder.push_into(op, &[hidden, head, targets], &[Some(loss)])?;
         builder.ports.loss = Some(loss);
         builder.finish(name);
@@ -323,7 +321,10 @@ fn add_next(
     let hidden = weights.forward(&mut builder, &inputs, Mode::Cached, caches)?;
     let last = builder.apply(TakeRow, &[hidden])?;
     let head = Linear { layout: WeightLayout::OutIn, bias: false };
-    let logits = builder.apply(head, &[last, weights.head()])?;
+    let mut logits = builder.apply(head, &[last, weights.head()])?;
+    if let Some(cap) = weights.logit_cap() {
+        logits = builder.apply(SoftCap { cap }, &[logits])?;
+    }
     builder.ports.logits = Some(logits);
     builder.ports.tokens = Some(fed);
     builder.ports.segments = segments;

@@ -76,6 +76,11 @@ impl DecoderWeights {
         Self { model, tokens, positions, blocks, last_norm, head }
     }
 
+    /// Soft limit of the logits.
+    pub(super) fn logit_cap(&self) -> Option<f32> {
+        self.model.logit_cap
+    }
+
     /// Appends the forward pass up to the input of the output head: (B, T, C).
     pub(super) fn forward(
         &self,

@@ -435,6 +435,14 @@ impl Weights {
         }
     }
 
+    /// Soft limit of the logits.
+    pub fn logit_cap(&self) -> Option<f32> {
+        match self {
+            Self::Decoder(weights) => weights.logit_cap(),
+            Self::EncoderDecoder(_) => None,
+        }
+    }
+
     /// Appends the forward pass up to the input of the output head: (B, T, C). The caches are empty except in
     /// [`Mode::Cached`].
     pub fn forward(

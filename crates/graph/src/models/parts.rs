@@ -232,14 +232,13 @@ impl AttentionWeights {
         attended: Attended,
         dropouts: &mut Dropouts,
     ) -> Result<TensorId, GraphError> {
-        let Attention { heads, kv_heads, causal, window, scale, bias, .. } = self.attention;
+        let Attention { heads, kv_heads, causal, window, scale, cap, bias, .. } = self.attention;
         let packed = self.attention.attends_packed();
         let dropout = dropouts.key(self.attention.dropout);
         let inputs = streams.iter().copied().chain(attended.bias_table).collect::<Vec<_>>();
         let y = if let Some([keys, values]) = attended.cache {
             let capacity = builder.graph[keys].ty.shape[1];
-            let op =
-                CachedAttention { heads, kv_heads, packed, window, scale, cap: None, bias, has_sinks: false, capacity };
+            let op = CachedAttention { heads, kv_heads, packed, window, scale, cap, bias, has_sinks: false, capacity };
             builder.push_into(op, &inputs, &[None, Some(keys), Some(values)])?[0]
         } else {
             let op = ops::Attention {
@@ -249,7 +248,7 @@ impl AttentionWeights {
                 causal,
                 window,
                 scale,
-                cap: None,
+                cap,
                 bias,
                 has_sinks: false,
                 segmented: attended.segments.is_some(),

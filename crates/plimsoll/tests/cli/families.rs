@@ -11,6 +11,7 @@ fn families() -> Vec<(&'static str, Value)> {
         ("ministral", windowed.clone()),
         ("qwen3", json!({ "attention_bias": true })),
         ("gemma", json!({})),
+        ("gemma2", json!({ "sliding_window": 9 })),
         ("gemma3_text", json!({ "sliding_window": 9, "rope_local_base_freq": 1000.0 })),
         ("phi3", windowed.clone()),
         ("smollm3", json!({ "no_rope_layers": [1, 0] })),

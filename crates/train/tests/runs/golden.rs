@@ -56,7 +56,7 @@ struct Golden {
 impl Golden {
     /// The stored results of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 16] = [
+        let files: [(_, &'static [u8]); 17] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
             ("mistral", include_bytes!("../golden/mistral.safetensors")),
@@ -65,7 +65,7 @@ impl Golden {
             ("qwen2 window", include_bytes!("../golden/qwen2_window.safetensors")),
             ("qwen3", include_bytes!("../golden/qwen3.safetensors")),
             ("gemma", include_bytes!("../golden/gemma.safetensors")),
-            //G ("gemma2", include_bytes!("../golden/gemma2.safetensors")),
+            ("gemma2", include_bytes!("../golden/gemma2.safetensors")),
             ("gemma3", include_bytes!("../golden/gemma3.safetensors")),
             ("phi3", include_bytes!("../golden/phi3.safetensors")),
             ("smollm3", include_bytes!("../golden/smollm3.safetensors")),
