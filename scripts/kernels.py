@@ -59,7 +59,7 @@ DYNAMIC = {
 }
 
 # Sources whose kernels for f16 equal those for bf16 except for the type's name, from this target on.
-HALVES = {"attention_tensor_64", "attention_tensor_256", "attention_tensor_grad_64", "attention_tensor_grad_256", "product"}
+HALVES = {"attention_tensor_64", "attention_tensor_256", "attention_tensor_grad_64", "attention_tensor_grad_256", "expert_product", "product"}
 BF16_TARGET = 80
 # Short prefixes of registers whose prefixes have two letters.
 REGISTERS = {"rd": "d", "rs": "s", "fd": "e"}

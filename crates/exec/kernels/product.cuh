@@ -1,5 +1,6 @@
 // c = a b + bias, or c + a b: products on tensor cores, of any extents, strides and alignment, summed in single
-// precision. product.cu has the kernels for numbers of 16 bits, product_tf32.cu those for TF32. Reference:
+// precision. product.cu has the kernels for numbers of 16 bits, product_tf32.cu those for TF32, expert_product.cu and
+// expert_product_tf32.cu those for experts. Reference:
 // src/reference/linear.rs.
 //
 //        columns           A block of 4 warps computes a tile of 64 or 128 squared; each warp a quarter of it. Stretches
@@ -204,25 +205,15 @@ __device__ __forceinline__ void finish(const Result &result, const float *sums, 
     }
 }
 
-// `each`: numbers of a part of the inner extent, a multiple of vectors.
+// The tile of a product from (first_row, first_column) on.
 template <class T, Layout LA, Layout LB, int TILE>
-__device__ __forceinline__ void product(const void *a, const void *b, Result result, int inners, int each, u64 stride_a,
-                                        u64 stride_b) {
+__device__ __forceinline__ void product_tile(const void *a, const void *b, Result result, int first_row, int first_column,
+                                             int inners, u64 stride_a, u64 stride_b) {
     // A warp's tile, and matrices of 16 and of 8 along its sides.
     const int SIDE = TILE / 2, SLABS = SIDE / 16, STRIPS = SIDE / 8, STAGED = SIDE + 8;
     const u32 TILE_BYTES = TILE * DEPTH_BYTES, STAGE_BYTES = 2 * TILE_BYTES, TILES_BYTES = STAGES * STAGE_BYTES;
     __shared__ __align__(128) char tiles[TILES_BYTES];
     static_assert(sizeof(tiles) >= 4 * 16 * STAGED * sizeof(float), "results go by way of the tiles");
-    // Blocks with neighboring numbers share a group of rows of tiles.
-    int across = (result.columns + TILE - 1) / TILE, down = (result.rows + TILE - 1) / TILE;
-    int group = blockIdx.x / (GROUP * across), high = min(down - group * GROUP, GROUP);
-    int in_group = blockIdx.x % (GROUP * across);
-    int first_row = (group * GROUP + in_group % high) * TILE, first_column = in_group / high * TILE;
-    u64 part = blockIdx.y, first_inner = part * each;
-    inners = min(inners - (int)first_inner, each);
-    a = static_cast<const T *>(a) + first_inner * (LA == INNER ? 1 : stride_a);
-    b = static_cast<const T *>(b) + first_inner * (LB == INNER ? 1 : stride_b);
-    result.to = static_cast<float *>(result.to) + part * result.rows * result.stride;
     u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     u32 warp_row = warp / 2 * SIDE, warp_column = warp % 2 * SIDE;
     typedef Factor<T, LA, TILE> Left;
@@ -313,4 +304,21 @@ __device__ __forceinline__ void product(const void *a, const void *b, Result res
         }
         __syncwarp();
     }
+}
+
+// The block's tile of a product. `each`: numbers of a part of the inner extent, a multiple of vectors.
+template <class T, Layout LA, Layout LB, int TILE>
+__device__ __forceinline__ void product(const void *a, const void *b, Result result, int inners, int each, u64 stride_a,
+                                        u64 stride_b) {
+    // Blocks with neighboring numbers share a group of rows of tiles.
+    int across = (result.columns + TILE - 1) / TILE, down = (result.rows + TILE - 1) / TILE;
+    int group = blockIdx.x / (GROUP * across), high = min(down - group * GROUP, GROUP);
+    int in_group = blockIdx.x % (GROUP * across);
+    int first_row = (group * GROUP + in_group % high) * TILE, first_column = in_group / high * TILE;
+    u64 part = blockIdx.y, first_inner = part * each;
+    inners = min(inners - (int)first_inner, each);
+    a = static_cast<const T *>(a) + first_inner * (LA == INNER ? 1 : stride_a);
+    b = static_cast<const T *>(b) + first_inner * (LB == INNER ? 1 : stride_b);
+    result.to = static_cast<float *>(result.to) + part * result.rows * result.stride;
+    product_tile<T, LA, LB, TILE>(a, b, result, first_row, first_column, inners, stride_a, stride_b);
 }

@@ -23,9 +23,10 @@ use plimsoll_fake_cuda::trace::Counters;
 use plimsoll_fake_cuda::workbench::{ORDERS, Shape, Workbench};
 use plimsoll_graph::ops::{
     Add, Attention, AttentionGrad, CachedAttention, Cast, Combine, CombineWeightGrad, Dispatch, Dropout, DropoutKey,
-    Embedding, EmbeddingGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad,
-    LinearWeightGrad, MovingAverage, Nature, ParameterUpdate, Positions, PositionsGrad, RelativeBias, RmsNorm,
-    RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat, TakeRow, Transfer, WeightFormat, WeightLayout,
+    Embedding, EmbeddingGrad, ExpertLinear, ExpertLinearInputGrad, ExpertLinearWeightGrad, GradNorm, HeadLoss,
+    HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, MovingAverage, Nature,
+    ParameterUpdate, Positions, PositionsGrad, RelativeBias, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route,
+    RouteGrad, StateFormat, TakeRow, Transfer, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Products, Scalars, Target, TensorType};
@@ -306,6 +307,8 @@ fn vectors_and_edges_of_tiles_are_correct() {
 fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
     let (x, flat): (&[usize], &[usize]) = (&[1, 64, 512], &[32768]);
     let (rows, choices): (&[usize], &[usize]) = (&[1, 64], &[1, 64, 4]);
+    let expert_bias =
+        ExpertLinearWeightGrad { layout: WeightLayout::OutIn, weight: false, bias: true, accumulate: true };
     let mut streaming = vec![
         case(Dropout { key: DropoutKey { rate: 0.1, site: 11 } }, &[x]),
         case(Cast { to: DType::Bf16 }, &[x]),
@@ -325,6 +328,7 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
         rms_norm_grad(x, 128, true),
         rms_norm_grad(x, 64, false),
         bias_grad(x),
+        integers(case(expert_bias, &[x, x, &[9]]), 2, Fill::Bounds(64)),
         integers(case(Embedding, &[rows, &[64, 512]]), 0, Fill::Index(64)),
         case(Route { experts_per_token: 4, normalized: true, sums: true }, &[x]),
         integers(
@@ -415,6 +419,8 @@ fn most_requested(example: &Example) -> f64 {
         Op::RouteGrad(_) => 4.6,
         // A token for each of its four rows.
         Op::CombineWeightGrad(_) => 1.65,
+        // Bounds for every warp, with eight rows for an expert.
+        Op::ExpertLinearWeightGrad(_) => 1.7,
         // Seed and step for every warp.
         Op::Dropout(_) => 1.26,
         // Tokens, factors and angles for every warp.
@@ -551,6 +557,44 @@ fn products_of_many_tiles_are_right() {
     }
 }
 
+/// Enough tiles that the larger ones are used, and experts with several, partly empty tiles, with one row and without
+/// rows. Larger tiles and another routing give a row the same bits.
+#[test]
+fn products_of_experts_are_right_for_any_routing() {
+    let (from, to, rows) = (24, 4000, 260);
+    let all = [0, 130, 130, 131, 260];
+    let how = How { capability: (8, 0), order: Order::Forward, blur: 0, reused: None };
+    for (seed, layout) in [(0, WeightLayout::InOut), (2, WeightLayout::OutIn)] {
+        let weight = if layout == WeightLayout::InOut { [4, from, to] } else { [4, to, from] };
+        let linear = case(ExpertLinear { layout, bias: true }, &[&[1, rows, from], &weight, &[5], &[4, to]]);
+        let example =
+            in_half(&integers(linear, 2, Fill::Bounds(rows as i32)), DType::F16).expect("takes half precision");
+        let mut filled = Case::new(&example, &mut Noise::new(seed));
+        filled.inputs[2] = Value::Int(all.to_vec());
+        let whole = filled.run(how);
+        assert_right(&filled, &whole.results, &filled.reference(), how);
+        assert!(whole.counters[0].0.ends_with("_128"), "{}", whole.counters[0].0);
+        // The rows of the last expert alone, with the smaller tiles.
+        let mut alone = filled.clone();
+        let last = 131;
+        alone.example.inputs[0].0.shape[1] = rows - last;
+        alone.outputs[0].shape[1] = rows - last;
+        let Value::Float(x) = &mut alone.inputs[0] else { panic!("floats") };
+        x.drain(..last * from);
+        alone.inputs[2] = Value::Int(vec![0, 0, 0, 0, (rows - last) as i32]);
+        alone.state[0].drain(..last * to);
+        assert!(alone.on_card(how)[0] == whole.results[0][2 * last * to..], "other bits in another routing");
+    }
+    let op = ExpertLinearWeightGrad { layout: WeightLayout::InOut, weight: true, bias: true, accumulate: false };
+    let gradient = case(op, &[&[1, 40, 392], &[1, 40, 1032], &[4]]);
+    let gradient = in_half(&integers(gradient, 2, Fill::Bounds(40)), DType::Bf16).expect("takes half precision");
+    let mut filled = Case::new(&gradient, &mut Noise::new(5));
+    filled.inputs[2] = Value::Int(vec![0, 33, 33, 40]);
+    let found = filled.run(how);
+    assert!(found.counters[0].0.ends_with("_128"), "{}", found.counters[0].0);
+    assert_right(&filled, &found.results, &filled.reference(), how);
+}
+
 /// Linear layers and output heads in TF32, in each layout, with edges of tiles and with tiles of both sizes.
 #[test]
 fn products_in_tf32_are_right() {
@@ -564,6 +608,11 @@ fn products_in_tf32_are_right() {
             let op = LinearWeightGrad { layout, weight: true, bias: true, accumulate: m == 65 };
             examples.push(case(op, &[&[1, m, from], &[1, m, to]]));
         }
+        let experts = [3, weight(40, 72)[0], weight(40, 72)[1]];
+        let op = ExpertLinear { layout, bias: false };
+        examples.push(integers(case(op, &[&[1, 90, 40], &experts, &[4]]), 2, Fill::Bounds(90)));
+        let op = ExpertLinearInputGrad { layout };
+        examples.push(integers(case(op, &[&[1, 90, 72], &experts, &[4]]), 2, Fill::Bounds(90)));
     }
     examples.push(case(Linear { layout: WeightLayout::OutIn, bias: true }, &[&[1, 1030, 12], &[1290, 12], &[1290]]));
     let cases = examples.into_iter().enumerate().collect::<Vec<_>>();
@@ -571,7 +620,8 @@ fn products_in_tf32_are_right() {
         let case = Case::new(&example, &mut Noise::new(seed as u64)).in_tf32();
         check_on([(8, 0); 2], &case, seed as u64);
         let how = How { capability: (8, 0), order: Order::Forward, blur: 0, reused: None };
-        let is_product = |kernel: &str| kernel.starts_with("product_") && kernel != "product_join";
+        let is_product =
+            |kernel: &str| kernel.starts_with("product_") && kernel != "product_join" || kernel.starts_with("experts_");
         let products = case.run(how).counters.into_iter().filter(|(kernel, _)| is_product(kernel));
         for (kernel, counters) in products {
             assert!(kernel.contains("_tf32_") && counters.matrix_flops > 0, "{kernel}");

@@ -1,5 +1,8 @@
 //! Every gradient rule against central differences in double precision, on every op's examples.
 
+#[path = "support/block_of_experts.rs"]
+mod block_of_experts;
+
 use plimsoll_exec::cases::{Noise, fill_value};
 use plimsoll_exec::reference::{Value, interpret};
 use plimsoll_graph::{

@@ -15,7 +15,9 @@ use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, SINGLE, encode, in_half, in_precision};
 use plimsoll_exec::reference::{RefCall, Value, run};
 use plimsoll_exec::{Call, Input, Instructions, Output, instructions, run_cpu_kernel};
-use plimsoll_graph::ops::{GradClip, HeadLoss, HeadLossGrad, Nature, PairedHeadLoss, PairedHeadLossGrad};
+use plimsoll_graph::ops::{
+    ExpertLinear, GradClip, HeadLoss, HeadLossGrad, Nature, PairedHeadLoss, PairedHeadLossGrad, WeightLayout,
+};
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Io, Op, Scalars, Target, TensorType};
 use random::random_examples;
 use rayon::prelude::*;
@@ -331,6 +333,26 @@ fn a_pair_of_equal_draws_is_one_head() {
         for (one, pair) in one.iter().zip(pair) {
             assert!((one - pair).abs() < 2e-5 * (1.0 + one.abs()), "{pair}, not {one}");
         }
+    }
+}
+
+/// More rows of an expert than are multiplied at a time.
+#[test]
+fn experts_with_many_rows_are_right() {
+    let (rows, from, to) = (2500, 33, 40);
+    let example = Example {
+        op: ExpertLinear { layout: WeightLayout::OutIn, bias: true }.into(),
+        inputs: vec![
+            (TensorType::f32(&[1, rows, from]), Fill::Uniform),
+            (TensorType::f32(&[2, to, from]), Fill::Uniform),
+            (TensorType::i32(&[3]), Fill::Bounds(rows as i32)),
+            (TensorType::f32(&[2, to]), Fill::Uniform),
+        ],
+        state: Fill::Uniform,
+        scalars: Scalars::default(),
+    };
+    for example in [in_half(&example, DType::Bf16).expect("takes half precision"), example] {
+        check(&example, &mut Noise::new(6));
     }
 }
 

@@ -24,6 +24,7 @@ mod ceilings;
 mod dispatch;
 mod dropout;
 mod embedding;
+mod expert_linear;
 mod gated;
 mod gelu;
 mod gemm;

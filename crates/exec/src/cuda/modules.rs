@@ -40,6 +40,7 @@ modules!(
     "dispatch",
     "dropout",
     "embedding",
+    "expert_linear",
     "gated",
     "gelu",
     "grad_norm",
@@ -59,8 +60,9 @@ modules!(
     "soft_cap",
     "take_row",
     "transfer";
-    from 8.0: "product_tf32";
+    from 8.0: "expert_product_tf32", "product_tf32";
     in halves:
+    "expert_product",
     "product",
     "attention_tensor_64",
     "attention_tensor_256",

@@ -11,6 +11,7 @@ mod cast;
 mod dispatch;
 mod dropout;
 mod embedding;
+mod expert_linear;
 mod gated;
 mod gelu;
 mod grad_clip;

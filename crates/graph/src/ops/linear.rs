@@ -63,19 +63,19 @@ pub struct LinearWeightGrad {
 }
 
 /// Scratch of a product on the processor, for operands of one precision and a result of another.
-fn scratch_of(dtypes: [DType; 2], extents: [usize; 3], target: &Target) -> Bytes {
+pub(super) fn scratch_of(dtypes: [DType; 2], extents: [usize; 3], target: &Target) -> Bytes {
     match target.kind() {
         DeviceKind::Cpu => product_scratch(dtypes, extents, target.threads()),
         DeviceKind::Cuda => Bytes::ZERO,
     }
 }
 
-fn product_flops(rows: usize, inner: usize, columns: usize) -> u64 {
+pub(super) fn product_flops(rows: usize, inner: usize, columns: usize) -> u64 {
     2 * (rows * inner * columns) as u64
 }
 
 /// `ty` with its last extent replaced.
-fn with_columns(ty: &TensorType, columns: usize) -> TensorType {
+pub(super) fn with_columns(ty: &TensorType, columns: usize) -> TensorType {
     let mut ty = ty.clone();
     *ty.shape.last_mut().expect("operands of a linear layer have extents") = columns;
     ty

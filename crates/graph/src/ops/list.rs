@@ -5,6 +5,7 @@ pub use super::attention::{
     card_queries, dropout_site_of_head,
 };
 pub use super::dropout::DropoutKey;
+pub use super::expert_linear::MOST_EXPERT_ROWS;
 pub use super::gated::Activation;
 pub use super::grad_norm::NORM_BLOCK;
 pub use super::head_loss::logits_stride;
@@ -83,6 +84,7 @@ ops! { $
     dispatch: Dispatch, Combine, CombineWeightGrad;
     dropout: Dropout;
     embedding: Embedding, EmbeddingGrad;
+    expert_linear: ExpertLinear, ExpertLinearInputGrad, ExpertLinearWeightGrad;
     gated: Gated, GatedGrad;
     gelu: Gelu, GeluGrad;
     grad_clip: GradClip;

@@ -20,6 +20,7 @@ mod dispatch;
 mod dropout;
 mod embedding;
 mod example;
+mod expert_linear;
 mod gated;
 mod gelu;
 mod grad_clip;
@@ -208,6 +209,11 @@ pub trait Operation {
     /// Rows, terms and columns of its matrix products, if its nature is `Products`; else `None`.
     fn product(&self, _io: &Io) -> Option<[usize; 3]> {
         None
+    }
+
+    /// Whether a library may compute its products, which needs a workspace.
+    fn uses_library(&self) -> bool {
+        self.nature() == Nature::Products
     }
 
     /// Whether the op needs memory traffic but hardly any arithmetic, so that recomputing its result is better than

@@ -1,7 +1,7 @@
 //! Working memory of nodes: scratch that several ops need to compute on half precision in single precision on the
 //! processor, and the workspace of a library for products on a card.
 
-use super::{Io, Nature, Op};
+use super::{Io, Op};
 use crate::{Target, TensorType};
 use plimsoll_units::Bytes;
 
@@ -28,8 +28,9 @@ impl Op {
         }
     }
 
-    /// The workspace of a library for products, if the op has products and the target uses a library.
+    /// The workspace of a library for products, if a library computes the op's products on
+    /// the target.
     pub fn product_workspace(&self, target: &Target) -> Bytes {
-        if self.nature() == Nature::Products { target.product_workspace() } else { Bytes::ZERO }
+        if self.uses_library() { target.product_workspace() } else { Bytes::ZERO }
     }
 }

@@ -11,6 +11,7 @@ mod dispatch;
 mod dropout;
 mod elementwise;
 mod embedding;
+mod expert_linear;
 mod gated;
 mod gelu;
 mod grad_clip;

@@ -15,29 +15,42 @@ use plimsoll_graph::ops::InnerParts;
 pub const OLDEST_WITH_TF32: (u8, u8) = (8, 0);
 
 /// Extents of the smaller tile of `product.cuh` and of `linear.cu`, for matrices of any alignment.
-const TILE: usize = 64;
+pub(super) const TILE: usize = 64;
 /// Extents of the larger tile of both, which reads half as much for each product, and the least number of tiles for
 /// which it is used: enough to keep typical cards busy (an RTX 3060 has 28 multiprocessors, an RTX 4090 has 128, with
 /// two tiles each). On an H100 with 132, 144 larger tiles are 25 % faster than smaller ones on tensor cores, and 25 %
 /// slower with `linear.cu` (`bench/results/2026-11-22-h100-products.md`).
-const LARGE_TILE: usize = 128;
-const ENOUGH_TENSOR_TILES: usize = 96;
+pub(super) const LARGE_TILE: usize = 128;
+pub(super) const ENOUGH_TENSOR_TILES: usize = 96;
 const ENOUGH_TILES: usize = 192;
 /// Alignment of rows for the larger tile, in bytes.
-const VECTOR: u64 = 16;
+pub(super) const VECTOR: u64 = 16;
 /// `THREADS` of `product.cuh`.
-const TENSOR_THREADS: u32 = 128;
+pub(super) const TENSOR_THREADS: u32 = 128;
 
 /// Results per thread of `product_join`: `EACH` of `linear.cu`.
 const JOINED: usize = 4;
 
 /// The part of kernels' names for single precision rounded to TF32.
-const TF32: &str = "tf32";
+pub(super) const TF32: &str = "tf32";
 
 /// Indices of a product's extents.
 const ROWS: usize = 0;
 const COLUMNS: usize = 1;
 const INNER: usize = 2;
+
+/// The type in which the card's tensor cores multiply numbers of this type, as in kernels' names: f16 from compute
+/// capability 7.5 on, bf16 from 8.0 on, TF32 for single precision if requested. `None` if they can't.
+pub(super) fn tensor_type(dtype: DType, of: &Operands) -> Option<&'static str> {
+    let first = match dtype {
+        DType::F16 => (7, 5),
+        DType::Bf16 => (8, 0),
+        DType::F32 if of.tf32 => OLDEST_WITH_TF32,
+        _ => return None,
+    };
+    let has = of.compute_capability >= first;
+    has.then(|| if dtype == DType::F32 { TF32 } else { suffix(dtype) })
+}
 
 impl Product {
     /// The product as a part of the op of these operands.
@@ -158,18 +171,14 @@ impl Product {
         launch("linear", format!("product_{factors}_{tile}"), grid, arguments.flag(self.accumulate))
     }
 
-    /// The type in which the card's tensor cores multiply these factors, as in kernels' names: f16 from compute
-    /// capability 7.5 on, bf16 from 8.0 on, TF32 if all matrices are in single precision. `None` if they can't.
+    /// The type in which the card's tensor cores multiply these factors, as in kernels' names. `None` if they can't.
     fn on_tensor_cores(&self, of: &Operands) -> Option<&'static str> {
-        let is_scaled = self.scaled_by != 0;
-        let first = match self.left.dtype {
-            DType::F16 if !is_scaled => (7, 5),
-            DType::Bf16 if !is_scaled => (8, 0),
-            DType::F32 if of.tf32 && self.result.dtype == DType::F32 => OLDEST_WITH_TF32,
-            _ => return None,
+        let is_possible = match self.left.dtype {
+            DType::F32 => self.result.dtype == DType::F32,
+            _ => self.scaled_by == 0,
         };
-        let has = self.right.dtype == self.left.dtype && of.compute_capability >= first;
-        has.then(|| if self.left.dtype == DType::F32 { TF32 } else { suffix(self.left.dtype) })
+        let are_alike = self.right.dtype == self.left.dtype;
+        if is_possible && are_alike { tensor_type(self.left.dtype, of) } else { None }
     }
 
     /// Whether there are at least `enough` larger tiles. The tile's size does not change the bits.
