@@ -13,6 +13,7 @@ The mean is over the targets that are not -1.
 """
 
 import argparse
+import functools
 import json
 import tempfile
 from collections.abc import Callable
@@ -78,6 +79,25 @@ def adamw(model) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=BETAS, eps=EPS)
 
 
+def stored(model, name: str) -> list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
+    """The names under which save_pretrained writes a parameter, and what of it: experts are written one by one."""
+    of_mixtral = model.config.model_type == "mixtral"
+    name = name.replace(".mlp.", ".block_sparse_moe.") if of_mixtral else name
+    path, _, kind = name.rpartition(".")
+    if not path.endswith(".experts"):
+        return [(name, lambda tensor: tensor)]
+    layers = ["w1", "w3", "w2"] if of_mixtral else ["gate_proj", "up_proj", "down_proj"]
+    written = []
+    for expert in range(getattr(model.config, "num_local_experts", None) or model.config.num_experts):
+        def half(tensor, number, expert=expert):
+            return tensor[expert].chunk(2)[number]
+        if kind == "down_proj":
+            written.append((f"{path}.{expert}.{layers[2]}.weight", lambda tensor, expert=expert: tensor[expert]))
+        else:
+            written += [(f"{path}.{expert}.{layers[i]}.weight", functools.partial(half, number=i)) for i in (0, 1)]
+    return written
+
+
 def training_tensors(model, inputs: Tensors, targets: torch.Tensor) -> Tensors:
     """inputs: arguments of the model. Trains the model in place."""
 
@@ -90,9 +110,10 @@ def training_tensors(model, inputs: Tensors, targets: torch.Tensor) -> Tensors:
     loss.backward()
     tensors = {"logits": logits.detach().clone()}
     # named_parameters yields a tied parameter once, with its first name, which save_pretrained keeps.
-    for name, parameter in model.named_parameters():
-        tensors[f"weight.{name}"] = parameter.detach().clone()
-        tensors[f"grad.{name}"] = parameter.grad.clone()
+    for parameter_name, parameter in model.named_parameters():
+        for name, of in stored(model, parameter_name):
+            tensors[f"weight.{name}"] = of(parameter.detach()).clone().contiguous()
+            tensors[f"grad.{name}"] = of(parameter.grad).clone().contiguous()
 
     optimizer = adamw(model)
     losses, grad_norms = [], []

@@ -26,6 +26,8 @@ windows shorter than the samples:
     smollm3        a layer without positions
     olmo2, olmo3   norms after each part, norms of all queries and all keys; in olmo3 windows and YaRN
     granite        four factors, biases
+    qwen3_moe      experts whose weights sum to one, a layer without experts
+    olmoe, mixtral experts; their routers differ
 
 usage:  python scripts/golden_decoders.py [OUT_DIR]
 needs:  pip install torch transformers safetensors
@@ -163,6 +165,20 @@ MODELS = {
             "attention_multiplier": 0.4,
         },
     ),
+    "qwen3_moe": (
+        "Qwen3Moe",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 8,
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 12,
+            "norm_topk_prob": True,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "olmoe": ("Olmoe", {"num_experts": 4, "num_experts_per_tok": 3, "norm_topk_prob": False}),
+    "mixtral": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 7, "head_dim": 6}),
 }
 
 

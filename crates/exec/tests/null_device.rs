@@ -96,8 +96,20 @@ fn random_gpt2(noise: &mut Noise, positions: usize) -> ModelConfig {
 /// A decoder of any family: of each, what it adds to Llama.
 fn random_decoder(noise: &mut Noise, positions: usize) -> ModelConfig {
     let kv_heads = between(noise, 1, 2);
-    let families =
-        ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2", "granite"];
+    let families = [
+        "llama",
+        "mistral",
+        "qwen2",
+        "qwen3",
+        "gemma2",
+        "gemma3_text",
+        "phi3",
+        "smollm3",
+        "olmo2",
+        "granite",
+        "olmoe",
+        "qwen3_moe",
+    ];
     let family = families[noise.below(families.len())];
     let has_biases = ["llama", "smollm3", "granite"].contains(&family) && noise.unit() < 0.5;
     let file = json!({
@@ -114,6 +126,9 @@ fn random_decoder(noise: &mut Noise, positions: usize) -> ModelConfig {
         "max_position_embeddings": positions,
         "tie_word_embeddings": noise.unit() < 0.5,
         "attention_dropout": perhaps(noise, 0.1).unwrap_or(0.0),
+        "num_experts": if family.contains("moe") { between(noise, 1, 5) } else { 0 },
+        "num_experts_per_tok": 1,
+        "moe_intermediate_size": 7,
         "sliding_window": (kv_heads == 2).then_some(positions / 2 + 1),
     });
     ModelConfig::from_json(&file.to_string()).expect("a decoder")

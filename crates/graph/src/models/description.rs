@@ -341,6 +341,23 @@ pub struct FeedForward {
     pub down: Linear,
     /// Dropout before `down`; `None` if the family has no such dropout.
     pub dropout: Option<f32>,
+    /// The experts that each have these layers; `None` if there is one layer for all tokens.
+    pub experts: Option<Experts>,
+}
+
+/// A mixture of experts: a router sends each token to a few of them, and their results are added with its weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Experts {
+    /// The path of their list: expert 3 has its layers at `LIST.3.NAME`.
+    pub list: &'static str,
+    /// Number of experts, E.
+    pub count: usize,
+    /// Number of experts of a token, K.
+    pub chosen: usize,
+    /// The layer that computes the logits of the experts: C -> E.
+    pub router: Linear,
+    /// Whether the weights of a token's experts sum to one.
+    pub normalized: bool,
 }
 
 /// The first half of a feed-forward layer.
@@ -438,6 +455,12 @@ impl FeedForward {
         self.inner.layers().iter().chain([&self.down])
     }
 
+    /// Number of parameters.
+    fn parameters(&self) -> u128 {
+        let layers = self.layers().map(Linear::parameters).sum::<u128>();
+        self.experts.map_or(layers, |experts| experts.count as u128 * layers + experts.router.parameters())
+    }
+
     /// Gives every layer a bias.
     pub(super) fn add_biases(&mut self) {
         for layer in self.inner.layers_mut().iter_mut().chain([&mut self.down]) {
@@ -462,7 +485,7 @@ impl Decoder {
     /// Number of parameters.
     pub(super) fn parameters(&self) -> u128 {
         let of_block = |block: &Block| {
-            let layers = block.attention.layers().chain(block.feed_forward.layers()).map(Linear::parameters);
+            let layers = block.attention.layers().map(Linear::parameters).chain([block.feed_forward.parameters()]);
             let norms = block.norms().map(|norm| norm.parameters(self.width)).sum::<u128>();
             layers.sum::<u128>() + norms + block.attention.norm_parameters()
         };
@@ -473,7 +496,11 @@ impl Decoder {
 
     /// An upper bound of the elements per token of any activation of the forward or backward pass.
     pub(super) fn elements_per_token(&self) -> u128 {
-        self.blocks.iter().map(|block| widest(block.attention.layers().chain(block.feed_forward.layers()))).sum()
+        let of_block = |block: &Block| {
+            let copies = block.feed_forward.experts.map_or(1, |experts| experts.chosen.max(1)) as u128;
+            copies * widest(block.attention.layers().chain(block.feed_forward.layers()))
+        };
+        self.blocks.iter().map(of_block).sum()
     }
 }
 

@@ -56,7 +56,7 @@ impl Gpt2Config {
             attention_norms: Norms::before(self.norm("ln_1")),
             attention,
             feed_forward_norms: Norms::before(self.norm("ln_2")),
-            feed_forward: FeedForward { inner, down, dropout: None },
+            feed_forward: FeedForward { inner, down, dropout: None, experts: None },
             residual_dropout: Some(self.resid_pdrop),
             residual_scale: None,
             second_norm_is_last: false,

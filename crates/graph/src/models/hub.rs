@@ -88,6 +88,9 @@ const NAMES: &[(&str, &[&str])] = &[
     ("qwen3-8b", &["Qwen/Qwen3-8B", "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B"]),
     ("qwen3-14b", &["Qwen/Qwen3-14B"]),
     ("qwen3-32b", &["Qwen/Qwen3-32B"]),
+    ("qwen3-30b-a3b", &["Qwen/Qwen3-30B-A3B"]),
+    ("olmoe-1b-7b", &["allenai/OLMoE-1B-7B-0924", "allenai/OLMoE-1B-7B-0924-Instruct"]),
+    ("mixtral-8x7b", &["mistralai/Mixtral-8x7B-v0.1", "mistralai/Mixtral-8x7B-Instruct-v0.1"]),
     ("gemma-2-2b", &["google/gemma-2-2b", "google/gemma-2-2b-it"]),
     ("gemma-2-9b", &["google/gemma-2-9b", "google/gemma-2-9b-it"]),
     ("gemma-2-27b", &["google/gemma-2-27b", "google/gemma-2-27b-it"]),
@@ -251,7 +254,6 @@ mod tests {
             ("unsloth/Qwen3-8B-bnb-4bit", "qwen3-8b"),
             // Sizes that were not published under these names.
             ("meta-llama/Llama-3.2-11B-Vision-Instruct", ""),
-            ("mistralai/Mixtral-8x7B-v0.1", ""),
             ("Qwen/Qwen1.5-7B", ""),
             ("Qwen/Qwen2.5-VL-7B-Instruct", ""),
             ("google/t5", ""),

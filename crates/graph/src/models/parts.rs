@@ -3,7 +3,7 @@
 use super::Mode;
 use super::description::{Attention, AttentionInputs, FeedForward, Gate, Inner, Linear, Norm, NormFormula, Table};
 use crate::ops::{self, ATTENTION_ROWS, CachedAttention, Dropout, DropoutKey, Gated, Gelu, LayerNorm, Relu, RmsNorm};
-use crate::ops::{Rotary, Scale, WeightLayout};
+use crate::ops::{Combine, Dispatch, ExpertLinear, Rotary, Route, Scale, WeightLayout};
 use crate::{Graph, GraphError, Init, ProgramBuilder, StoredPiece, TensorId};
 use std::ops::RangeFrom;
 
@@ -131,6 +131,42 @@ impl LinearWeights {
             Self { op: ops::Linear { layout: WeightLayout::OutIn, bias: layer.bias }, ids }
         });
         declared.collect()
+    }
+
+    /// The parameters of a layer of each expert, in one tensor per kind. `list` is the path of the list of experts; the
+    /// weight has the layout `OutIn`.
+    fn declare_experts(graph: &mut Graph, list: &str, layer: &Linear, experts: usize) -> Self {
+        let mut declare = |kind: &str, shape: &[usize], init, decay| {
+            let elements = shape.iter().product();
+            let pieces = (0..experts).map(|expert| StoredPiece {
+                tensor: format!("{list}.{expert}.{}.{kind}", layer.name).into(),
+                shape: shape.to_vec(),
+                from: 0,
+                at: expert * elements,
+                elements,
+            });
+            let name = format!("{list}.{}.{kind}", layer.name);
+            graph.pieces(name, &[&[experts], shape].concat(), init, decay, pieces.collect())
+        };
+        let weight = [layer.outputs, layer.inputs];
+        let mut ids = vec![declare("weight", &weight, Init::Normal(layer.deviation), true)];
+        if layer.bias {
+            ids.push(declare("bias", &[layer.outputs], Init::Zeros, false));
+        }
+        Self { op: ops::Linear { layout: WeightLayout::OutIn, bias: layer.bias }, ids }
+    }
+
+    /// Rows (1, R, I), sorted by expert, each times its expert's weight: (1, R, O).
+    fn apply_by_expert(
+        &self,
+        builder: &mut ProgramBuilder,
+        rows: TensorId,
+        bounds: TensorId,
+    ) -> Result<TensorId, GraphError> {
+        let ops::Linear { layout, bias } = self.op;
+        let mut inputs = vec![rows, self.ids[0], bounds];
+        inputs.extend(&self.ids[1..]);
+        builder.apply(ExpertLinear { layout, bias }, &inputs)
     }
 
     pub(super) fn apply(&self, builder: &mut ProgramBuilder, x: TensorId) -> Result<TensorId, GraphError> {
@@ -266,6 +302,8 @@ impl AttentionWeights {
 #[derive(Debug, Clone)]
 pub(super) struct FeedForwardWeights {
     feed_forward: FeedForward,
+    /// The layer that chooses the experts, if there are any.
+    router: Option<LinearWeights>,
     inner: Vec<LinearWeights>,
     down: LinearWeights,
 }
@@ -273,14 +311,24 @@ pub(super) struct FeedForwardWeights {
 impl FeedForwardWeights {
     /// `path` is that of the layer's parent module.
     pub(super) fn declare(graph: &mut Graph, path: &str, feed_forward: &FeedForward) -> Self {
-        let inner = match &feed_forward.inner {
+        let FeedForward { inner, down, experts, .. } = feed_forward;
+        let router = experts.map(|experts| LinearWeights::declare(graph, path, &experts.router));
+        let mut declare = |layer: &Linear| match experts {
+            None => LinearWeights::declare(graph, path, layer),
+            Some(experts) => LinearWeights::declare_experts(graph, &join(path, experts.list), layer, experts.count),
+        };
+        let inner = match inner {
             Inner::Gated { layers: Gate::Packed(layer), .. } => {
                 let outputs = layer.outputs / 2;
                 LinearWeights::declare_parts(graph, path, layer, &[("gate", outputs), ("up", outputs)])
             }
-            inner => inner.layers().iter().map(|layer| LinearWeights::declare(graph, path, layer)).collect(),
+            inner => inner.layers().iter().map(&mut declare).collect(),
         };
-        Self { feed_forward: *feed_forward, inner, down: LinearWeights::declare(graph, path, &feed_forward.down) }
+        let down = match experts {
+            None => LinearWeights::declare(graph, path, down),
+            Some(experts) => LinearWeights::declare_experts(graph, &join(path, experts.list), down, experts.count),
+        };
+        Self { feed_forward: *feed_forward, router, inner, down }
     }
 
     pub(super) fn apply(
@@ -289,14 +337,31 @@ impl FeedForwardWeights {
         x: TensorId,
         dropouts: &mut Dropouts,
     ) -> Result<TensorId, GraphError> {
-        let inner = self.inner.iter().map(|layer| layer.apply(builder, x)).collect::<Result<Vec<_>, _>>()?;
-        let inner = match self.feed_forward.inner {
-            Inner::Gelu(_) => builder.apply(Gelu, &inner)?,
-            Inner::Relu(_) => builder.apply(Relu, &inner)?,
-            Inner::Gated { activation, .. } => builder.apply(Gated { activation }, &inner)?,
+        let (Some(router), Some(experts)) = (&self.router, self.feed_forward.experts) else {
+            let inner = self.inner.iter().map(|layer| layer.apply(builder, x)).collect::<Result<Vec<_>, _>>()?;
+            let inner = self.activate(builder, &inner)?;
+            let inner = dropouts.apply(builder, inner, self.feed_forward.dropout)?;
+            return self.down.apply(builder, inner);
         };
-        let inner = dropouts.apply(builder, inner, self.feed_forward.dropout)?;
-        self.down.apply(builder, inner)
+        let logits = router.apply(builder, x)?;
+        let route = Route { experts_per_token: experts.chosen, normalized: experts.normalized, sums: false };
+        let [weights, _, places, bounds] = builder.push(route, &[logits])?[..] else {
+            unreachable!("a router without sums has four results")
+        };
+        let rows = builder.apply(Dispatch { weighted: false }, &[x, places])?;
+        let layers = self.inner.iter();
+        let inner = layers.map(|layer| layer.apply_by_expert(builder, rows, bounds)).collect::<Result<Vec<_>, _>>()?;
+        let inner = self.activate(builder, &inner)?;
+        let rows = self.down.apply_by_expert(builder, inner, bounds)?;
+        builder.apply(Combine { weighted: true }, &[rows, places, weights])
+    }
+
+    fn activate(&self, builder: &mut ProgramBuilder, inner: &[TensorId]) -> Result<TensorId, GraphError> {
+        match self.feed_forward.inner {
+            Inner::Gelu(_) => builder.apply(Gelu, inner),
+            Inner::Relu(_) => builder.apply(Relu, inner),
+            Inner::Gated { activation, .. } => builder.apply(Gated { activation }, inner),
+        }
     }
 }
 

@@ -73,7 +73,7 @@ impl T5Config {
             },
         };
         let down = linear("DenseReluDense.wo", [self.d_ff, self.d_model]);
-        FeedForward { inner, down, dropout: Some(self.dropout_rate) }
+        FeedForward { inner, down, dropout: Some(self.dropout_rate), experts: None }
     }
 
     fn stack(&self, [name, last_norm, table]: [&'static str; 3], layers: usize, decodes: bool) -> Stack {

@@ -56,7 +56,7 @@ struct Golden {
 impl Golden {
     /// The stored results of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 17] = [
+        let files: [(_, &'static [u8]); 20] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
             ("mistral", include_bytes!("../golden/mistral.safetensors")),
@@ -72,6 +72,9 @@ impl Golden {
             ("olmo2", include_bytes!("../golden/olmo2.safetensors")),
             ("olmo3", include_bytes!("../golden/olmo3.safetensors")),
             ("granite", include_bytes!("../golden/granite.safetensors")),
+            ("qwen3 moe", include_bytes!("../golden/qwen3_moe.safetensors")),
+            ("olmoe", include_bytes!("../golden/olmoe.safetensors")),
+            ("mixtral", include_bytes!("../golden/mixtral.safetensors")),
             ("t5 v1.0", include_bytes!("../golden/t5_v1_0.safetensors")),
             ("t5 v1.1", include_bytes!("../golden/t5_v1_1.safetensors")),
         ];
@@ -470,7 +473,8 @@ const BF16: f64 = 1.0 / 256.0;
 /// median of 21, in v1.0, and by up to 19, with a median of 8, in v1.1; ours, whose attention rounds probabilities and
 /// slopes before multiplying them, by up to 40, with a mean of 21, and by up to 32, for a single weight, with a mean of
 /// 11. Norms of queries and keys amplify roundings from step to step: PyTorch's own losses in bf16 are off by up to 7 units
-/// for Gemma 3 and 2 for Qwen3, Gemma 3's gradients by up to 13; ours by up to 25.
+/// for Gemma 3 and 2 for Qwen3, Gemma 3's gradients by up to 13; ours by up to 25. A token of Qwen3-MoE gets
+/// another expert in bf16: PyTorch's own gradients are off by up to 41 units, ours by up to 42.
 #[test]
 fn golden_values_hold_in_bf16_within_its_rounding() {
     for golden in Golden::all() {
@@ -479,6 +483,7 @@ fn golden_values_hold_in_bf16_within_its_rounding() {
             "t5 v1.1" => (40.0, 6.0),
             "gemma3" => (30.0, 12.0),
             "qwen3" => (20.0, 12.0),
+            "qwen3 moe" => (50.0, 12.0),
             _ => (20.0, 6.0),
         };
         let mut fast = in_bf16(&golden);

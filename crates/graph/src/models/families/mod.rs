@@ -7,6 +7,7 @@ mod gemma;
 mod granite;
 mod llama;
 mod mistral;
+mod moe;
 mod olmo;
 mod phi;
 mod presets;
@@ -49,6 +50,9 @@ const ARCHITECTURES: &[&Architecture] = &[
     &olmo::OLMO2,
     &olmo::OLMO3,
     &granite::GRANITE,
+    &moe::QWEN3_MOE,
+    &moe::OLMOE,
+    &moe::MIXTRAL,
 ];
 
 /// The keys that determine the number of parameters.

@@ -6,7 +6,7 @@ use super::mistral::DEFAULT_WINDOW;
 use super::reader::Reader;
 use super::sizes::{Sizes, sliding_layers};
 use crate::GraphError;
-use crate::models::description::{Block, HeadNorms};
+use crate::models::description::{Block, HeadNorms, RotaryPositions};
 use crate::models::keys::{bad, whole_or};
 use serde_json::json;
 
@@ -38,19 +38,26 @@ pub(super) const QWEN3: Architecture = Architecture {
     },
     read: |keys| {
         let sizes = Sizes::read(keys)?;
-        let mut block = sizes.block(Some(sizes.rotary(keys)?));
-        if keys.flag("attention_bias")? {
-            block.attention.add_biases();
-        }
-        let [queries, keys_] = ["self_attn.q_norm", "self_attn.k_norm"].map(|name| sizes.norm(name));
-        block.attention.norms = Some(HeadNorms { queries, keys: keys_, each_head: true });
+        let rotary = sizes.rotary(keys)?;
+        let block = head_normed(keys, &sizes, rotary)?;
         Ok(sizes.decoder(windowed(keys, &sizes, &block)?))
     },
 };
 
+/// A block of Qwen3, without windows. Errors: `BadConfig`.
+pub(super) fn head_normed(keys: &mut Reader<'_>, sizes: &Sizes, rotary: RotaryPositions) -> Result<Block, GraphError> {
+    let mut block = sizes.block(Some(rotary));
+    if keys.flag("attention_bias")? {
+        block.attention.add_biases();
+    }
+    let [queries, of_keys] = ["self_attn.q_norm", "self_attn.k_norm"].map(|name| sizes.norm(name));
+    block.attention.norms = Some(HeadNorms { queries, keys: of_keys, each_head: true });
+    Ok(block)
+}
+
 /// The blocks: all layers from `max_window_layers` on have the window, or those that `layer_types` lists.
 /// Errors: `BadConfig`. Source: transformers 5.24, `configuration_qwen2.py`.
-fn windowed(keys: &mut Reader<'_>, sizes: &Sizes, block: &Block) -> Result<Vec<Block>, GraphError> {
+pub(super) fn windowed(keys: &mut Reader<'_>, sizes: &Sizes, block: &Block) -> Result<Vec<Block>, GraphError> {
     let is_windowed = keys.flag("use_sliding_window")?;
     let first = match keys.in_file("max_window_layers") {
         Some(value) => whole_or(&json!({"max_window_layers": value}), "max_window_layers", 0)?,

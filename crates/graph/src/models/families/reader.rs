@@ -13,6 +13,8 @@ pub(super) struct Reader<'f> {
     pub(super) read: Map<String, Value>,
     /// Keys that were read and that the file lacks.
     pub(super) assumed: Vec<String>,
+    /// Other names of keys that were read.
+    aliases: Vec<String>,
 }
 
 /// Keys that change what a model computes, with the values that change nothing. A file that has another value is
@@ -55,7 +57,7 @@ impl<'f> Reader<'f> {
     /// `defaults`: an object.
     pub(super) fn new(file: &'f Map<String, Value>, defaults: Value) -> Self {
         let Value::Object(defaults) = defaults else { unreachable!("defaults are an object") };
-        Self { file, defaults, read: Map::new(), assumed: Vec::new() }
+        Self { file, defaults, read: Map::new(), assumed: Vec::new(), aliases: Vec::new() }
     }
 
     /// The whole file.
@@ -88,6 +90,22 @@ impl<'f> Reader<'f> {
     /// A whole number from 1 to [`LARGEST_EXTENT`]. Errors: `BadConfig`, also if there is none.
     pub(super) fn size(&mut self, key: &str) -> Result<usize, GraphError> {
         self.optional_size(key)?.ok_or_else(|| bad(key, "is missing"))
+    }
+
+    /// The same under a key or its alias. Errors: `BadConfig`, also if both have values that differ.
+    pub(super) fn size_under(&mut self, key: &str, alias: &str) -> Result<usize, GraphError> {
+        let size = match (self.in_file(key), self.in_file(alias)) {
+            (Some(own), Some(other)) if own != other => {
+                return Err(bad(alias, format!("is {other}, which contradicts {key} = {own}")));
+            }
+            (None, Some(_)) => self.size(alias)?,
+            _ => self.size(key)?,
+        };
+        // `transformers` reads both names.
+        self.read.remove(alias);
+        self.record(key, size);
+        self.aliases.push(alias.to_owned());
+        Ok(size)
     }
 
     /// The same; `None` if there is none.
@@ -177,7 +195,8 @@ impl<'f> Reader<'f> {
 
     /// The keys of the file that change what a model computes and that were not read, with their values.
     pub(super) fn not_understood(&self) -> Vec<(&'static str, &'f Value)> {
-        let unread = CHANGES.iter().filter(|(key, _)| !self.read.contains_key(*key));
+        let is_read = |key: &str| self.read.contains_key(key) || self.aliases.iter().any(|alias| alias == key);
+        let unread = CHANGES.iter().filter(|(key, _)| !is_read(key));
         let found = unread.filter_map(|(key, neutral)| {
             let value = self.in_file(key)?;
             let is_neutral = neutral.iter().any(|text| *text == value.to_string());

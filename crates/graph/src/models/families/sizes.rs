@@ -160,18 +160,23 @@ impl Sizes {
             bias: None,
             dropout: self.dropout,
         };
-        let gate = ["mlp.gate_proj", "mlp.up_proj"].map(|name| self.linear(name, [width, self.inner], false));
-        let inner = Inner::Gated { activation: self.activation, layers: Gate::Separate(gate) };
-        let down = self.linear("mlp.down_proj", [self.inner, width], false);
         Block {
             attention_norms: Norms::before(self.norm("input_layernorm")),
             attention,
             feed_forward_norms: Norms::before(self.norm("post_attention_layernorm")),
-            feed_forward: FeedForward { inner, down, dropout: None },
+            feed_forward: self.gated(["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"], self.inner),
             residual_dropout: None,
             residual_scale: None,
             second_norm_is_last: true,
         }
+    }
+
+    /// A gated feed-forward layer with this inner width: the names of the gate, of the layer that it multiplies, and of the
+    /// layer down.
+    pub(super) fn gated(&self, [gate, up, down]: [&'static str; 3], width: usize) -> FeedForward {
+        let layers = Gate::Separate([gate, up].map(|name| self.linear(name, [self.width, width], false)));
+        let inner = Inner::Gated { activation: self.activation, layers };
+        FeedForward { inner, down: self.linear(down, [width, self.width], false), dropout: None, experts: None }
     }
 
     /// Llama's decoder around these blocks.

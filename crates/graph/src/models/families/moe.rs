@@ -1,0 +1,128 @@
+//! Mixtures of experts: Qwen3-MoE, OLMoE, Mixtral. Source: Jiang et al. 2024 (arXiv:2401.04088), Muennighoff et al. 2024
+//! (arXiv:2409.02060), Yang et al. 2025 (arXiv:2505.09388); transformers' `Qwen3MoeForCausalLM`, `OlmoeForCausalLM` and
+//! `MixtralForCausalLM`.
+
+use super::Architecture;
+use super::qwen::{head_normed, windowed};
+use super::reader::Reader;
+use super::sizes::Sizes;
+use crate::GraphError;
+use crate::models::description::{Block, Experts, HeadNorms};
+use crate::models::keys::bad;
+use serde_json::{Value, json};
+
+/// The keys of experts in a family, and the names of their layers: the list, the router, the gate, the layer that it
+/// multiplies, the layer down.
+struct Names {
+    count: &'static str,
+    layers: [&'static str; 5],
+}
+
+/// The key of the number of experts in some families, and in others.
+const COUNTS: [&str; 2] = ["num_experts", "num_local_experts"];
+
+const NAMES: Names =
+    Names { count: COUNTS[0], layers: ["mlp.experts", "mlp.gate", "gate_proj", "up_proj", "down_proj"] };
+
+fn defaults(more: Value) -> Value {
+    let mut all = json!({"hidden_act": "silu", "initializer_range": 0.02, "num_experts_per_tok": 8});
+    all.as_object_mut().expect("an object literal").extend(more.as_object().expect("an object literal").clone());
+    all
+}
+
+/// A block whose feed-forward layer is that of each expert, with this inner width. Errors: `BadConfig`.
+fn with_experts(
+    keys: &mut Reader<'_>,
+    sizes: &Sizes,
+    names: &Names,
+    inner: usize,
+    normalized: bool,
+    mut block: Block,
+) -> Result<Block, GraphError> {
+    if keys.flag("output_router_logits")? {
+        return Err(bad("output_router_logits", "asks for the load-balancing loss, which is not supported"));
+    }
+    let count = keys.size_under(names.count, if names.count == COUNTS[0] { COUNTS[1] } else { COUNTS[0] })?;
+    let chosen = keys.size("num_experts_per_tok")?;
+    if chosen > count {
+        return Err(bad("num_experts_per_tok", format!("is {chosen}, more than {} = {count}", names.count)));
+    }
+    let [list, router, gate, up, down] = names.layers;
+    let router = sizes.linear(router, [sizes.width, count], false);
+    block.feed_forward = sizes.gated([gate, up, down], inner);
+    block.feed_forward.experts = Some(Experts { list, count, chosen, router, normalized });
+    Ok(block)
+}
+
+pub(super) const QWEN3_MOE: Architecture = Architecture {
+    model_type: "qwen3_moe",
+    class: "Qwen3MoeForCausalLM",
+    defaults: || {
+        defaults(json!({
+            "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 10_000.0, "decoder_sparse_step": 1,
+            "moe_intermediate_size": 768, "num_experts": 128,
+        }))
+    },
+    read: |keys| {
+        let sizes = Sizes::read(keys)?;
+        let rotary = sizes.rotary(keys)?;
+        let dense = head_normed(keys, &sizes, rotary)?;
+        let (inner, normalized) = (keys.size("moe_intermediate_size")?, keys.flag("norm_topk_prob")?);
+        let sparse = with_experts(keys, &sizes, &NAMES, inner, normalized, dense.clone())?;
+        let step = keys.size("decoder_sparse_step")?;
+        let only = keys.in_file("mlp_only_layers").cloned().unwrap_or_else(|| json!([]));
+        let is_dense = |layer: usize| {
+            let listed = only.as_array().is_some_and(|only| only.iter().any(|one| one.as_u64() == Some(layer as u64)));
+            listed || !(layer + 1).is_multiple_of(step)
+        };
+        let windows = windowed(keys, &sizes, &dense)?.into_iter().map(|block| block.attention.window);
+        let blocks = windows.enumerate().map(|(layer, window)| {
+            let block = if is_dense(layer) { &dense } else { &sparse };
+            block.clone().within(window)
+        });
+        let blocks = blocks.collect();
+        keys.record("mlp_only_layers", only.clone());
+        Ok(sizes.decoder(blocks))
+    },
+};
+
+pub(super) const OLMOE: Architecture = Architecture {
+    model_type: "olmoe",
+    class: "OlmoeForCausalLM",
+    defaults: || defaults(json!({"rms_norm_eps": 1e-5, "rope_theta": 10_000.0, "num_experts": 64})),
+    read: |keys| {
+        let sizes = Sizes::read(keys)?;
+        let mut block = sizes.block(Some(sizes.rotary(keys)?));
+        if keys.flag("attention_bias")? {
+            block.attention.add_biases();
+        }
+        let [queries, of_keys] = ["self_attn.q_norm", "self_attn.k_norm"].map(|name| sizes.norm(name));
+        block.attention.norms = Some(HeadNorms { queries, keys: of_keys, each_head: false });
+        let normalized = keys.flag("norm_topk_prob")?;
+        let block = with_experts(keys, &sizes, &NAMES, sizes.inner, normalized, block)?;
+        Ok(sizes.decoder(vec![block; sizes.layers]))
+    },
+};
+
+pub(super) const MIXTRAL: Architecture = Architecture {
+    model_type: "mixtral",
+    class: "MixtralForCausalLM",
+    defaults: || {
+        defaults(json!({
+            "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1_000_000.0, "num_experts_per_tok": 2,
+            "num_local_experts": 8,
+        }))
+    },
+    read: |keys| {
+        let sizes = Sizes::read(keys)?;
+        let mut block = sizes.block(Some(sizes.rotary(keys)?));
+        block.attention.window = keys.optional_size("sliding_window")?;
+        if keys.rate("router_jitter_noise")? > 0.0 {
+            return Err(bad("router_jitter_noise", "is above 0, which is not supported"));
+        }
+        let layers = ["block_sparse_moe.experts", "block_sparse_moe.gate", "w1", "w3", "w2"];
+        let names = Names { count: COUNTS[1], layers };
+        let block = with_experts(keys, &sizes, &names, sizes.inner, true, block)?;
+        Ok(sizes.decoder(vec![block; sizes.layers]))
+    },
+};
