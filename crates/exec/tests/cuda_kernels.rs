@@ -783,6 +783,25 @@ fn attention_on_tensor_cores_is_right() {
     cases.into_par_iter().for_each(|(seed, example)| check(&example, seed as u64));
 }
 
+/// Kernels on tensor cores copy a span of a large head as whole vectors, so such heads must consist of whole vectors.
+#[test]
+fn attention_refuses_large_heads_that_are_not_whole_vectors() {
+    for (dtype, head_size, is_refused) in [
+        (DType::Bf16, 130, true),
+        (DType::F16, 255, true),
+        (DType::Bf16, 136, false),
+        (DType::Bf16, 100, false),
+        (DType::F32, 130, false),
+        (DType::F32, 257, true),
+    ] {
+        for example in both_ways((attention(1, 1, true), [1, 2, 2, head_size])) {
+            let example = in_precision(&example, dtype).expect("attention in every precision");
+            let case = Case::new(&example, &mut Noise::new(1));
+            assert_eq!(cuda::refusal(&example.op, &case.io()).is_some(), is_refused, "{dtype:?}, {head_size}");
+        }
+    }
+}
+
 /// Tiles in shared memory have no bank conflicts, and products are computed only for heads' own channels and for
 /// visible tiles.
 #[test]

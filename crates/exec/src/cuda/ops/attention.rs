@@ -26,6 +26,14 @@ pub(super) fn refusal_of_heads(head_size: usize) -> Option<String> {
     (head_size > MOST_CHANNELS).then(|| format!("heads of {head_size} channels, GPUs support up to {MOST_CHANNELS}"))
 }
 
+/// Why no card has kernels for an attention of heads of this size in this type; `None` if they have. Blocks of kernels on
+/// tensor cores read a span of a large head as whole vectors.
+fn refusal_of_attention(head_size: usize, dtype: DType) -> Option<String> {
+    let is_uneven = dtype.is_half() && head_size > SPAN && !head_size.is_multiple_of(8);
+    let uneven = || format!("heads of {head_size} channels in {dtype:?}, GPUs support multiples of 8 above {SPAN}");
+    refusal_of_heads(head_size).or_else(|| is_uneven.then(uneven))
+}
+
 /// `struct Shape` of `attention.cuh`.
 pub(super) struct Shape {
     /// Elements from a token's queries, keys and results to the next token's.
@@ -183,7 +191,7 @@ impl CudaKernel for Attention {
     }
 
     fn refusal(&self, io: &Io) -> Option<String> {
-        refusal_of_heads(self.extents(&io.inputs).head_size)
+        refusal_of_attention(self.extents(&io.inputs).head_size, io.inputs[0].dtype)
     }
 }
 
@@ -245,6 +253,6 @@ impl CudaKernel for AttentionGrad {
     }
 
     fn refusal(&self, io: &Io) -> Option<String> {
-        refusal_of_heads(self.forward.extents(&io.inputs[1..]).head_size)
+        refusal_of_attention(self.forward.extents(&io.inputs[1..]).head_size, io.inputs[0].dtype)
     }
 }
