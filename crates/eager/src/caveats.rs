@@ -7,9 +7,17 @@ use plimsoll_trainers::{Attention, Elements, Loss, Offload, Precision, Run, Shar
 
 /// The notes for a run.
 pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
-    let has_fused_kernels = Source::of(model).has_fused_kernels;
+    let source = Source::of(model);
+    let has_fused_kernels = source.has_fused_kernels;
     let mut notes = vec![];
-    if run.attention != Attention::Eager {
+    if source.attention(run) != run.attention {
+        notes.push(
+            "PyTorch's attention kernels do not support this family's soft caps, and transformers rejects `sdpa`: \
+             estimated with eager attention."
+                .to_owned(),
+        );
+    }
+    if source.attention(run) != Attention::Eager {
         // Source: pull requests 31172 and 47014 of transformers; its releases of December 2023 and June 2024.
         notes.push(
             "Estimated for transformers 5.23 and PyTorch 2.15. Attention kernels need transformers 4.36 or newer, 4.42 for \

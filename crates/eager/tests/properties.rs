@@ -243,3 +243,26 @@ fn unknown_layer_names_are_errors_unless_others_match() {
     let run = Run { method: Method::Lora(lora(0, Targets::Default, false)), ..Run::default() };
     assert!(matches!(estimate(model, &run, GPU), Err(Cannot::Zero("the rank"))));
 }
+
+/// The small Llama as a model of another family, with these keys too.
+fn of_family(family: &str, keys: &str) -> ModelConfig {
+    let json = format!(
+        r#"{{"model_type": "{family}", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "head_dim": 16,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 512{keys}}}"#
+    );
+    ModelConfig::from_json(&json).expect("a model")
+}
+
+#[test]
+fn families_without_sdpa_are_estimated_with_eager_attention_and_a_note() {
+    let model = of_family("gemma2", "");
+    let of = |attention| {
+        let run = Run { attention, micro_batch: 4, seq_len: 256, ..Run::default() };
+        estimate(&model, &run, GPU).expect("an estimate")
+    };
+    let [eager, sdpa, flash] = [Attention::Eager, Attention::Sdpa, Attention::Flash2].map(of);
+    let notes = |found: &Estimate| found.caveats.iter().filter(|note| note.contains("eager attention")).count();
+    assert_eq!((sdpa.likely, notes(&eager)), (eager.likely, 0));
+    assert!(sdpa.caveats.iter().any(|note| note.contains("rejects `sdpa`")), "{:?}", sdpa.caveats);
+    assert!(flash.likely.allocated < eager.likely.allocated, "FlashAttention has soft caps");
+}

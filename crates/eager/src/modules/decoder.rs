@@ -1,5 +1,6 @@
 //! The decoders of transformers, from the model's description. Tensors are created and freed in the order of
-//! `models/gpt2/modeling_gpt2.py` and `models/llama/modeling_llama.py`; the files of other families copy the latter.
+//! `models/gpt2/modeling_gpt2.py` and `models/llama/modeling_llama.py`; the files of other families copy the latter with
+//! the changes that `source.rs` lists.
 
 mod attention;
 mod block;
@@ -14,6 +15,7 @@ use attention::capped;
 use block::{Block, Norm};
 use plimsoll_graph::models::description;
 use plimsoll_trainers::{Attention, Loss, Run};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 struct Decoder {
@@ -23,12 +25,13 @@ struct Decoder {
     positions: Option<Tensor>,
     blocks: Vec<Rc<Block>>,
     norm: Norm,
-    /// Frequencies of rotary positions: with scaling, and the original ones.
-    frequencies: Option<[Tensor; 2]>,
+    /// Frequencies of rotary positions, with scaling and the original ones, for all blocks or for each kind of block.
+    frequencies: Vec<[Tensor; 2]>,
     /// Whether the mask of blocks without a window is created even if no block uses it.
     has_full_mask: bool,
     loss: Loss,
     options: Options,
+    source: Source,
     trained: Vec<Tensor>,
 }
 
@@ -39,7 +42,7 @@ fn last(name: &str) -> &str {
 
 /// The model with its parameters.
 pub(super) fn load(loader: &Loader, description: description::Decoder, source: &Source, run: &Run) -> Box<dyn Model> {
-    let options = Options::new(run);
+    let options = Options::new(run, source);
     let width = description.width as u64;
     let table =
         |table: &description::Table| loader.table(&format!("{}.weight", table.name), &[table.rows as u64, width]);
@@ -48,20 +51,16 @@ pub(super) fn load(loader: &Loader, description: description::Decoder, source: &
     let positions = description.positions.as_ref().map(table);
     let blocks = description.blocks.iter().enumerate().map(|(index, block)| {
         let path = format!("{}.{index}", description.block_list);
-        Rc::new(Block::load(loader, &path, block, source.code, width, loss == Loss::Liger, &options))
+        Rc::new(Block::load(loader, &path, block, source, width, loss == Loss::Liger, &options))
     });
     let blocks = blocks.collect();
-    let norm = Norm::load(loader, "", &description.last_norm, width);
+    let norm = Norm::load(loader, "", &description.last_norm, width, source);
     let head = match &description.head {
         None => tokens.clone(),
         Some(head) => loader.parameter(&format!("{}.weight", head.name), &[head.rows as u64, width]),
     };
     let head = Linear::head(loader, head);
-    let rotated = description.blocks.iter().find(|block| block.attention.rotary.is_some());
-    let frequencies = rotated.map(|block| {
-        let half = block.attention.head_size as u64 / 2;
-        [(); 2].map(|()| loader.weight("model.rotary_emb", &[half], DType::F32))
-    });
+    let frequencies = frequencies(loader, &description.blocks, source);
     let has_full_mask = !source.has_one_mask || description.blocks.iter().any(|b| b.attention.window.is_none());
     let trained = loader.trained();
     Box::new(Decoder {
@@ -75,18 +74,33 @@ pub(super) fn load(loader: &Loader, description: description::Decoder, source: &
         has_full_mask,
         loss,
         options,
+        source: *source,
         trained,
     })
+}
+
+/// The frequencies of the blocks' rotary positions; none if no block has these.
+fn frequencies(loader: &Loader, blocks: &[description::Block], source: &Source) -> Vec<[Tensor; 2]> {
+    let rotated = blocks.iter().map(|block| &block.attention).filter(|attention| attention.rotary.is_some());
+    let kinds = rotated.map(|attention| (source.has_angles_by_kind && attention.window.is_some(), attention.head_size));
+    let each = |(_, head_size): (bool, usize)| {
+        [(); 2].map(|()| loader.weight("model.rotary_emb", &[head_size as u64 / 2], DType::F32))
+    };
+    kinds.collect::<BTreeSet<_>>().into_iter().map(each).collect()
 }
 
 impl Decoder {
     fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
         let description = &self.description;
         // The embeddings live until the end of the forward pass.
-        let embedded = rt.module(last(description.tokens.name), || {
+        let is_scaled = description.embedding_scale.is_some() && !self.source.has_multipliers;
+        let mut embedded = rt.module(last(description.tokens.name), || {
             let embedded = ops::embedding(&self.tokens, ids);
-            self.options.embedded(if description.embedding_scale.is_some() { embedded.scale() } else { embedded })
+            self.options.embedded(if is_scaled { embedded.scale() } else { embedded })
         });
+        if self.source.has_multipliers {
+            embedded = embedded.scale();
+        }
         let positions = positions(rt, self.options.length);
         let placed = self
             .positions
@@ -95,17 +109,17 @@ impl Decoder {
             .map(|(weight, table)| rt.module(last(table.name), || ops::embedding(weight, &positions)));
         let mut x = placed.as_ref().map_or_else(|| embedded.clone(), |placed| embedded.add(placed));
         let masks = self.masks(&embedded);
-        if let Some(rate) = description.embedding_dropout {
+        if let Some(rate) = description.embedding_dropout.filter(|_| self.source.drops_embeddings) {
             x = rt.module("drop", || x.dropout(self.options.rate(rate)));
         }
-        let angles = self
-            .frequencies
-            .as_ref()
-            .map(|frequencies| rt.module("rotary_emb", || self.angles(rt, frequencies[0].size(0), x.dtype())));
+        let each =
+            |frequencies: &[Tensor; 2]| rt.module("rotary_emb", || self.angles(rt, frequencies[0].size(0), x.dtype()));
+        let angles = self.frequencies.iter().map(each).collect::<Vec<_>>();
         for (index, block) in self.blocks.iter().enumerate() {
             let name = format!("{}.{index}", last(description.block_list));
-            let mask = masks[usize::from(block.is_windowed())].clone();
-            let (block, rt_, angles) = (block.clone(), rt.clone(), angles.clone());
+            let kind = usize::from(block.is_windowed());
+            let mask = masks[kind].clone();
+            let (block, rt_, angles) = (block.clone(), rt.clone(), angles.get(kind).or(angles.first()).cloned());
             let positions = positions.clone();
             let run = Rc::new(move |inputs: &[Tensor]| {
                 // Blocks receive positions as an argument that they do not use.
@@ -147,6 +161,9 @@ impl Decoder {
             angle = angle.scale();
             angle
         });
+        if self.source.rotates_in_single_precision {
+            return angles;
+        }
         angles.each_ref().map(|angle| angle.to(dtype))
     }
 }
@@ -161,8 +178,9 @@ impl Model for Decoder {
         let name = self.description.block_list.split('.').next().unwrap_or_default();
         let hidden = rt.module(name, || self.hidden(rt, ids));
         let changed = |logits: Tensor| {
-            let logits = if self.description.head_scale.is_some() { logits.scale() } else { logits };
-            if self.description.logit_cap.is_some() { capped(&logits) } else { logits }
+            let is_scaled = self.source.has_multipliers || self.description.head_scale.is_some();
+            let logits = if is_scaled { logits.scale() } else { logits };
+            if self.description.logit_cap.is_some() { capped(logits) } else { logits }
         };
         headed_loss(rt, self.loss, &hidden, &self.head, ids, &changed)
     }

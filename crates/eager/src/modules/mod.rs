@@ -29,7 +29,7 @@ pub(crate) fn load(rt: &Rt, model: &ModelConfig, run: &Run) -> Result<(Box<dyn M
             return Err(Cannot::NotModeled("mixtures of experts are not modeled yet".to_owned()));
         }
         Description::Decoder(description) => decoder::load(&loader, description, &source, run),
-        Description::EncoderDecoder(description) => t5::load(&loader, description, run),
+        Description::EncoderDecoder(description) => t5::load(&loader, description, &source, run),
     };
     Ok((model, loader.check()?))
 }

@@ -3,6 +3,7 @@
 
 use super::linear::Linear;
 use super::loader::Loader;
+use super::source::Source;
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor};
 use crate::usage::Kind;
@@ -36,12 +37,12 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub fn new(run: &Run) -> Self {
+    pub fn new(run: &Run, source: &Source) -> Self {
         // transformers' hook on embeddings, without which a re-entrant block has no gradient:
         // `_activation_checkpointing_enable` of `modeling_utils.py`. It has no effect if the table is trained.
         let inputs_learn = run.method != Method::Full && run.checkpointing != Checkpointing::Off;
         Self {
-            attention: run.attention,
+            attention: source.attention(run),
             checkpointing: run.checkpointing,
             loss: run.loss,
             dropout: run.dropout,

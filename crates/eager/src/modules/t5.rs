@@ -3,6 +3,7 @@
 use super::linear::Linear;
 use super::loader::Loader;
 use super::parts::{Model, Options, linear, new_gelu, tokens};
+use super::source::Source;
 use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
 use crate::usage::Kind;
@@ -312,8 +313,8 @@ impl Stack {
 }
 
 /// The model with its parameters.
-pub(super) fn load(loader: &Loader, model: EncoderDecoder, run: &Run) -> Box<dyn Model> {
-    let options = Options::new(run);
+pub(super) fn load(loader: &Loader, model: EncoderDecoder, source: &Source, run: &Run) -> Box<dyn Model> {
+    let options = Options::new(run, source);
     let width = model.width as u64;
     let rate = options.rate(model.dropout);
     let attending =

@@ -50,7 +50,7 @@ fn by_flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
     let op = Op::new(NAME, &[q, k, v]);
     let saved = [op.save(q), op.save(k), op.save(v)];
     let read = [q, k, v].map(Tensor::materialized);
-    let out = by_token(q, q.shape(), NAME);
+    let out = q.empty_like(q.dtype(), NAME);
     let logsumexp = Tensor::new(q.rt(), &q.shape()[..3], DType::F32, NAME);
     let seeds = [
         Tensor::new(q.rt(), &[2], DType::I64, NAME),
@@ -64,7 +64,7 @@ fn by_flash(q: &Tensor, k: &Tensor, v: &Tensor) -> Tensor {
         let [q, k, v] = saved.map(|saved| saved.map(Saved::unpack).expect("attention saves its operands"));
         let _read = [gradient, &q, &k, &v].map(Tensor::materialized);
         let _results = results.map(|saved| saved.map(Saved::unpack));
-        let [of_q, of_k, of_v] = [&q, &k, &v].map(|operand| by_token(operand, operand.shape(), NAME));
+        let [of_q, of_k, of_v] = [&q, &k, &v].map(|operand| operand.empty_like(operand.dtype(), NAME));
         let rows = q.size(0) * q.size(1) * q.size(2).next_multiple_of(128);
         let channels = q.size(3).next_multiple_of(32);
         let _rows = rt.scratch(NAME, rows * DType::F32.bytes());

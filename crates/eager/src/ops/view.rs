@@ -149,15 +149,19 @@ impl Tensor {
         op.finish_one(out, move |_, gradient, _| vec![Some(gradient.summed_to(&before))])
     }
 
-    /// A view of a part of a dimension.
+    /// A view of a part of a dimension. A slice of the whole dimension is an alias, whose gradient is not copied.
+    /// Source: `applySlice` of PyTorch's `TensorIndexing.h`.
     pub fn narrow(&self, dim: isize, size: u64) -> Self {
         let axis = self.axis(dim);
         let op = Op::new("slice", &[self]);
         let mut shape = self.shape().to_vec();
         shape[axis] = size;
-        let out = self.alias(shape, self.strides().to_vec());
         let full = self.shape().to_vec();
-        op.finish_one(out, move |rt, gradient, _| vec![Some(Self::new(rt, &full, gradient.dtype(), "slice_backward"))])
+        let out = self.alias(shape, self.strides().to_vec());
+        op.finish_one(out, move |rt, gradient, _| match gradient.shape() == full {
+            true => vec![Some(gradient.clone())],
+            false => vec![Some(Self::new(rt, &full, gradient.dtype(), "slice_backward"))],
+        })
     }
 
     /// A copy with a longer last dimension.

@@ -172,8 +172,10 @@ fn run(rt: &Rt, node: &Rc<Node>, gradients: Gradients) -> Vec<(Edge, Option<Tens
 }
 
 /// A gradient reduced to the shape of its target, in the target's type.
-fn reduced_to(gradient: Tensor, shape: &[u64], dtype: super::DType) -> Tensor {
-    let gradient = if gradient.shape() == shape { gradient } else { ops::sum_to(&gradient, shape) };
+fn reduced_to(mut gradient: Tensor, shape: &[u64], dtype: super::DType) -> Tensor {
+    if gradient.shape() != shape {
+        gradient = ops::sum_to(&gradient, shape);
+    }
     if gradient.dtype() == dtype { gradient } else { ops::cast_values(&gradient, dtype) }
 }
 

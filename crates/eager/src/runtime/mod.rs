@@ -11,6 +11,7 @@ mod engine;
 mod frame;
 mod fusion;
 mod storage;
+mod strides;
 mod tape;
 mod tensor;
 mod trace;

@@ -4,6 +4,7 @@
 //! `torch/csrc/autograd/function.h`.
 
 use super::storage::Storage;
+use super::strides::{contiguous, dense};
 use super::trace::{Place, Record};
 use super::{DType, Rt};
 use crate::usage::Kind;
@@ -88,15 +89,6 @@ impl Leaf {
         let sizes = self.value.shape().iter().zip(self.value.strides()).zip(gradient.strides());
         sizes.into_iter().all(|((size, stride), other)| *size == 1 || stride == other)
     }
-}
-
-/// The strides of a contiguous tensor.
-fn contiguous(shape: &[u64]) -> Vec<u64> {
-    let mut strides = vec![1; shape.len()];
-    for i in (0..shape.len().saturating_sub(1)).rev() {
-        strides[i] = strides[i + 1] * shape[i + 1].max(1);
-    }
-    strides
 }
 
 impl Tensor {
@@ -278,14 +270,17 @@ impl Tensor {
         }
     }
 
-    /// An uninitialized tensor with this shape in another type; a dense tensor keeps the order of its elements.
+    /// An uninitialized tensor with this shape in another type, whose elements have the order of this tensor's.
     pub fn empty_like(&self, dtype: DType, op: &'static str) -> Self {
         let new = Self::new(self.rt(), self.shape(), dtype, op);
-        if self.is_contiguous() || !self.is_dense() {
+        if self.is_contiguous() {
             return new;
         }
         let mut inner = Rc::try_unwrap(new.0).unwrap_or_else(|shared| shared.copy());
-        inner.strides.clone_from(&self.0.strides);
+        match self.is_dense() {
+            true => inner.strides.clone_from(&self.0.strides),
+            false => inner.strides = dense(self.shape(), self.strides()),
+        }
         Self(Rc::new(inner))
     }
 }

@@ -1,7 +1,7 @@
 //! A decoder's attention: GPT-2's with one layer for queries, keys and values, and Llama's with rotary positions.
 
 use super::block::Norm;
-use super::last;
+use super::{Source, last};
 use crate::modules::linear::Linear;
 use crate::modules::loader::Loader;
 use crate::modules::parts::{Options, linear};
@@ -20,6 +20,7 @@ pub(super) struct AttentionLayers {
     rate: f32,
     residual_rate: Option<f32>,
     kernel: Attention,
+    source: Source,
     /// Whether Liger's kernels rotate queries and keys.
     liger: bool,
 }
@@ -29,6 +30,21 @@ fn rotate_half(x: &Tensor) -> Tensor {
     let half = x.size(-1) / 2;
     let [first, second] = [x.narrow(-1, half), x.narrow(-1, half)];
     ops::cat(&[&second.neg(), &first], -1)
+}
+
+/// x (B, H, T, D), rotated by angles (1, 1, T, D).
+fn rotate(x: &Tensor, [cos, sin]: &[Tensor; 2]) -> Tensor {
+    let kept = x.mul(cos);
+    let mut turned = rotate_half(x);
+    turned = turned.mul(sin);
+    kept.add(&turned)
+}
+
+/// The same for tensors of which only the first channels have angles, concatenated with the other channels.
+fn rotate_parts(tensors: [&Tensor; 2], angles: &[Tensor; 2]) -> [Tensor; 2] {
+    let rotated = angles[0].size(-1);
+    let parts = tensors.map(|x| [x.narrow(-1, rotated), x.narrow(-1, x.size(-1) - rotated)]);
+    parts.each_ref().map(|[first, rest]| ops::cat(&[&rotate(first, angles), rest], -1))
 }
 
 /// Repeats keys or values (B, K, T, D) for the heads that share them: (B, H, T, D).
@@ -42,21 +58,35 @@ fn repeat_kv(x: &Tensor, times: u64) -> Tensor {
 }
 
 /// A soft limit in pointwise ops: `tanh(x / cap) * cap`.
-pub(super) fn capped(x: &Tensor) -> Tensor {
-    let mut x = x.scale();
+pub(super) fn capped(mut x: Tensor) -> Tensor {
+    x = x.scale();
     x = x.activation_by_result("tanh");
     x.scale()
 }
 
 impl AttentionLayers {
-    pub fn load(loader: &Loader, path: &str, block: &description::Block, liger: bool, options: &Options) -> Self {
+    pub fn load(
+        loader: &Loader,
+        path: &str,
+        block: &description::Block,
+        source: &Source,
+        liger: bool,
+        options: &Options,
+    ) -> Self {
         let description = block.attention.clone();
-        let inputs = description.inputs.layers().iter().map(|layer| linear(loader, path, layer)).collect();
-        let output = linear(loader, path, &description.output);
+        let inputs = || description.inputs.layers().iter().map(|layer| linear(loader, path, layer)).collect();
+        let output = || linear(loader, path, &description.output);
+        let (inputs, output) = match source.declares_output_first {
+            true => {
+                let output = output();
+                (inputs(), output)
+            }
+            false => (inputs(), output()),
+        };
         let norms = description.norms.map(|norms| {
             let [of_queries, of_keys] = norms.channels(&description).map(|channels| channels as u64);
             [(norms.queries, of_queries), (norms.keys, of_keys)]
-                .map(|(norm, channels)| Norm::load(loader, path, &norm, channels))
+                .map(|(norm, channels)| Norm::load(loader, path, &norm, channels, source))
         });
         Self {
             inputs,
@@ -65,6 +95,7 @@ impl AttentionLayers {
             rate: options.rate(description.dropout),
             residual_rate: block.residual_dropout.map(|rate| options.rate(rate)),
             kernel: options.attention,
+            source: *source,
             liger,
             description,
         }
@@ -132,35 +163,8 @@ impl AttentionLayers {
         mask: Option<&Tensor>,
     ) -> (Tensor, Option<Tensor>) {
         let [batch, length] = [x.size(0), x.size(1)];
-        let description::Attention { heads, kv_heads, head_size, .. } = self.description;
-        let [queries, keys, channels] = [heads, kv_heads, head_size].map(|size| size as u64);
-        let split = |stream: &Tensor, heads| stream.view(&[batch, length, heads, channels]);
-        let normed = |index: usize, stream: Tensor| match (&self.norms, self.description.norms) {
-            (Some(norms), Some(named)) => {
-                let name = last([named.queries, named.keys][index].name);
-                rt.module(name, || norms[index].forward(&stream, self.liger))
-            }
-            _ => stream,
-        };
-        let each_head = self.description.norms.is_some_and(|norms| norms.each_head);
-        let name = |index: usize| last(self.description.inputs.layers()[index].name);
-        let project = |index: usize, heads| {
-            let projected = self.inputs[index].forward(rt, name(index), x);
-            let projected = match (index, each_head) {
-                (2, _) => split(&projected, heads),
-                (_, true) => normed(index, split(&projected, heads)),
-                (_, false) => split(&normed(index, projected), heads),
-            };
-            projected.transpose(1, 2)
-        };
-        let (mut q, mut k, v) = match self.description.inputs {
-            AttentionInputs::Separate(_) => (project(0, queries), project(1, keys), project(2, keys)),
-            AttentionInputs::Packed(_) => {
-                let packed = self.inputs[0].forward(rt, name(0), x);
-                let part = |heads| split(&packed.narrow(-1, heads * channels), heads).transpose(1, 2);
-                (part(queries), part(keys), part(keys))
-            }
-        };
+        let [mut q, mut k, v] = self.project(rt, x);
+        let [queries, keys, channels] = [q.size(1), k.size(1), q.size(3)];
         if let Some(angles) = angles.filter(|_| self.description.rotary.is_some()) {
             (q, k) = self.rotate(&q, &k, angles);
         }
@@ -171,7 +175,7 @@ impl AttentionLayers {
                 let mut weights = q.matmul(&k.transpose(2, 3));
                 weights = weights.scale();
                 if self.description.cap.is_some() {
-                    weights = capped(&weights);
+                    weights = capped(weights);
                 }
                 if let Some(mask) = mask {
                     weights = weights.add(mask);
@@ -194,18 +198,56 @@ impl AttentionLayers {
         (self.output.forward(rt, last(self.description.output.name), &attended), weights)
     }
 
+    /// Queries, keys and values of each head: (B, H, T, D).
+    fn project(&self, rt: &Rt, x: &Tensor) -> [Tensor; 3] {
+        const ALL: [usize; 3] = [0, 1, 2];
+        let description::Attention { heads, kv_heads, head_size, .. } = self.description;
+        let heads = [heads, kv_heads, kv_heads].map(|heads| heads as u64);
+        let split = |index: usize, x: &Tensor| x.view(&[x.size(0), x.size(1), heads[index], head_size as u64]);
+        let name = |index: usize| last(self.description.inputs.layers()[index].name);
+        let layer = |index: usize| self.inputs[index].forward(rt, name(index), x);
+        match (self.description.inputs, self.description.norms) {
+            (AttentionInputs::Packed(_), _) => {
+                let packed = layer(0);
+                let parts = heads.map(|heads| packed.narrow(-1, heads * head_size as u64));
+                ALL.map(|index| split(index, &parts[index]).transpose(1, 2))
+            }
+            (_, Some(norms)) if !norms.each_head => {
+                let all = ALL.map(|index| self.normalize(rt, index, layer(index)));
+                ALL.map(|index| split(index, &all[index]).transpose(1, 2))
+            }
+            _ if self.source.normalizes_transposed => {
+                let [q, k, v] = ALL.map(|index| split(index, &layer(index)).transpose(1, 2));
+                [self.normalize(rt, 0, q), self.normalize(rt, 1, k), v]
+            }
+            _ => ALL.map(|index| self.normalize(rt, index, split(index, &layer(index))).transpose(1, 2)),
+        }
+    }
+
+    /// Queries (0) or keys (1) after their norm, if there is one. Values (2) have none.
+    fn normalize(&self, rt: &Rt, index: usize, x: Tensor) -> Tensor {
+        match (&self.norms, self.description.norms) {
+            (Some(norms), Some(named)) if index < norms.len() => {
+                let name = last([named.queries, named.keys][index].name);
+                rt.module(name, || norms[index].forward(&x, self.liger))
+            }
+            _ => x,
+        }
+    }
+
     /// Queries and keys (B, H, T, D), rotated by their positions.
     fn rotate(&self, q: &Tensor, k: &Tensor, angles: &[Tensor; 2]) -> (Tensor, Tensor) {
-        let [cos, sin] = angles.each_ref().map(|angle| angle.unsqueeze(1));
-        let rotate = |x: &Tensor| {
-            let kept = x.mul(&cos);
-            let mut turned = rotate_half(x);
-            turned = turned.mul(&sin);
-            kept.add(&turned)
+        if self.liger {
+            return ops::liger::rotate(q, k, angles).into();
+        }
+        let angles = angles.each_ref().map(|angle| angle.unsqueeze(1));
+        let rotated = match self.source.rotates_parts {
+            true => rotate_parts([q, k], &angles),
+            false => [q, k].map(|x| rotate(x, &angles)),
         };
-        match self.liger {
-            true => ops::liger::rotate(q, k, angles).into(),
-            false => (rotate(q), rotate(k)),
+        match self.source.rotates_in_single_precision {
+            true => (rotated[0].to(q.dtype()), rotated[1].to(k.dtype())),
+            false => rotated.into(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A decoder's block: norms, attention, the feed-forward layer.
 
 use super::attention::AttentionLayers;
-use super::{Code, last};
+use super::{Code, Source, last};
 use crate::modules::linear::Linear;
 use crate::modules::loader::Loader;
 use crate::modules::parts::{Options, linear, new_gelu};
@@ -17,6 +17,7 @@ pub(super) enum Norm {
     },
     Rms {
         weight: Tensor,
+        scales_before_cast: bool,
     },
     /// As in Gemma, times one plus the weight.
     OffsetRms {
@@ -26,11 +27,11 @@ pub(super) enum Norm {
 
 impl Norm {
     /// `path` is the block's; empty for a norm of the whole model.
-    pub fn load(loader: &Loader, path: &str, norm: &description::Norm, width: u64) -> Self {
+    pub fn load(loader: &Loader, path: &str, norm: &description::Norm, width: u64, source: &Source) -> Self {
         let name = if path.is_empty() { norm.name.to_owned() } else { format!("{path}.{}", norm.name) };
         let weight = loader.parameter(&format!("{name}.weight"), &[width]);
         match norm.formula {
-            NormFormula::Rms => Self::Rms { weight },
+            NormFormula::Rms => Self::Rms { weight, scales_before_cast: source.scales_before_cast },
             NormFormula::OffsetRms => Self::OffsetRms { weight },
             // LayerNorm of transformers always has a bias.
             NormFormula::Layer { .. } => {
@@ -42,8 +43,8 @@ impl Norm {
     pub fn forward(&self, x: &Tensor, liger: bool) -> Tensor {
         match self {
             Self::Layer { weight, bias } => ops::layer_norm(x, weight, bias),
-            Self::Rms { weight } if liger => ops::liger::rms_norm(x, weight),
-            Self::Rms { weight } => rms_norm(weight, x),
+            Self::Rms { weight, .. } if liger => ops::liger::rms_norm(x, weight),
+            Self::Rms { weight, scales_before_cast } => rms_norm(weight, x, *scales_before_cast),
             Self::OffsetRms { weight } => offset_rms_norm(weight, x),
         }
     }
@@ -52,11 +53,10 @@ impl Norm {
 /// x in single precision, divided by the root of the mean square.
 fn normalized(x: &Tensor) -> Tensor {
     let x = x.to(DType::F32);
-    let mut variance = x.pow();
-    variance = variance.mean_last();
-    let shifted = variance.shift();
-    let scale = shifted.rsqrt();
-    drop(shifted);
+    let mut scale = x.pow();
+    scale = scale.mean_last();
+    scale = scale.shift();
+    scale = scale.rsqrt();
     x.mul(&scale)
 }
 
@@ -65,11 +65,12 @@ fn offset_rms_norm(weight: &Tensor, x: &Tensor) -> Tensor {
     let mut normed = normalized(x);
     let factor = weight.to(DType::F32).shift();
     normed = normed.mul(&factor);
+    drop(factor);
     normed.to(x.dtype())
 }
 
 /// RMSNorm in single precision: x (B, T, C), weight (C,) -> (B, T, C).
-fn rms_norm(weight: &Tensor, x: &Tensor) -> Tensor {
+fn rms_norm(weight: &Tensor, x: &Tensor, scales_before_cast: bool) -> Tensor {
     let dtype = x.dtype();
     let mut x = x.to(DType::F32);
     let mut variance = x.pow();
@@ -79,7 +80,10 @@ fn rms_norm(weight: &Tensor, x: &Tensor) -> Tensor {
     drop(shifted);
     x = x.mul(&scale);
     drop(scale);
-    weight.mul(&x.to(dtype))
+    match scales_before_cast {
+        true => weight.mul(&x).to(dtype),
+        false => weight.mul(&x.to(dtype)),
+    }
 }
 
 pub(super) struct Block {
@@ -90,6 +94,8 @@ pub(super) struct Block {
     /// The layers up to the inner width, the gate first, and the layer down.
     mlp: Vec<Linear>,
     residual_rate: Option<f32>,
+    /// Whether results are multiplied by a number before they are added to the residual stream.
+    is_scaled: bool,
     code: Code,
     /// Whether Liger's kernels replace norms, activations and rotations.
     liger: bool,
@@ -101,22 +107,22 @@ impl Block {
         loader: &Loader,
         path: &str,
         block: &description::Block,
-        code: Code,
+        source: &Source,
         width: u64,
         liger: bool,
         options: &Options,
     ) -> Self {
         let all = [&block.attention_norms, &block.feed_forward_norms].map(|norms| [norms.before, norms.after]);
         let load = |norms: [Option<description::Norm>; 2]| {
-            norms.map(|norm| norm.map(|norm| Norm::load(loader, path, &norm, width)))
+            norms.map(|norm| norm.map(|norm| Norm::load(loader, path, &norm, width, source)))
         };
-        let attention = || AttentionLayers::load(loader, path, block, liger, options);
+        let attention = || AttentionLayers::load(loader, path, block, source, liger, options);
         let mlp = || {
             let feed_forward = &block.feed_forward;
             let layers = feed_forward.inner.layers().iter().chain([&feed_forward.down]);
             layers.map(|layer| linear(loader, path, layer)).collect()
         };
-        let ([[before, after], [before_mlp, after_mlp]], attention, mlp) = match code {
+        let ([[before, after], [before_mlp, after_mlp]], attention, mlp) = match source.code {
             Code::Gpt2 => {
                 let first = load(all[0]);
                 let attention = attention();
@@ -129,7 +135,9 @@ impl Block {
         };
         let norms = [before, after, before_mlp, after_mlp];
         let residual_rate = block.residual_dropout.map(|rate| options.rate(rate));
-        Self { description: block.clone(), norms, attention, mlp, residual_rate, code, liger }
+        let is_scaled = source.has_multipliers || block.residual_scale.is_some();
+        let description = block.clone();
+        Self { description, norms, attention, mlp, residual_rate, is_scaled, code: source.code, liger }
     }
 
     /// Whether attention has a sliding window.
@@ -145,10 +153,6 @@ impl Block {
             (Some(norm), Some(named)) => rt.module(named.name, || norm.forward(x, self.liger)),
             _ => x.clone(),
         };
-        let after = |index: usize, x: Tensor| {
-            let x = norm(index, &x);
-            if self.description.residual_scale.is_some() { x.scale() } else { x }
-        };
         let attend =
             |normed: &Tensor| rt.module(self.attention.module(), || self.attention.forward(rt, normed, angles, mask));
         let feed = |normed: &Tensor| rt.module("mlp", || self.feed(rt, normed));
@@ -163,23 +167,27 @@ impl Block {
                 x.add(&fed)
             }
             Code::Llama => {
-                let (attended, _weights) = attend(&normed);
+                let (mut attended, _weights) = attend(&normed);
                 drop(normed);
-                let attended = after(1, self.dropped(attended));
-                let x = x.add(&attended);
+                attended = norm(1, &attended);
+                let x = self.sum(x, &attended);
                 drop(attended);
                 let normed = norm(2, &x);
-                let fed = feed(&normed);
+                let mut fed = feed(&normed);
                 drop(normed);
-                let fed = after(3, self.dropped(fed));
-                x.add(&fed)
+                fed = norm(3, &fed);
+                self.sum(&x, &fed)
             }
         }
     }
 
-    /// A part's result with the block's dropout, if there is one.
-    fn dropped(&self, x: Tensor) -> Tensor {
-        self.residual_rate.map_or_else(|| x.clone(), |rate| x.dropout(rate))
+    /// The residual stream plus a part's result, with the block's dropout and factor, if it has these.
+    fn sum(&self, x: &Tensor, result: &Tensor) -> Tensor {
+        let mut result = self.residual_rate.map_or_else(|| result.clone(), |rate| result.dropout(rate));
+        if self.is_scaled {
+            result = result.scale();
+        }
+        x.add(&result)
     }
 
     fn feed(&self, rt: &Rt, x: &Tensor) -> Tensor {
@@ -200,12 +208,11 @@ impl Block {
                 apply(1, &x)
             }
             Inner::Gated { activation, layers: Gate::Packed(_) } => {
-                let both = apply(0, x);
-                let [gate, up] = [(); 2].map(|()| both.narrow(-1, both.size(-1) / 2));
-                drop(both);
-                let gated = rt.module("activation_fn", || activated(&gate, *activation));
-                let product = up.mul(&gated);
-                drop((gate, up, gated));
+                // Both views of the layer's result live until the end.
+                let halves = apply(0, x).split(2, -1);
+                let gated = rt.module("activation_fn", || activated(&halves[0], *activation));
+                let product = halves[1].mul(&gated);
+                drop(gated);
                 apply(1, &product)
             }
             Inner::Gated { activation: Activation::Silu, .. } if self.liger => {
