@@ -8,7 +8,7 @@ use plimsoll_trainers::{Attention, Elements, Loss, Offload, Precision, Run, Shar
 /// The notes for a run.
 pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
     let source = Source::of(model);
-    let has_fused_kernels = source.has_fused_kernels;
+    let is_modeled = source.loss(run) == run.loss;
     let mut notes = vec![];
     if source.attention(run) != run.attention {
         notes.push(
@@ -26,11 +26,11 @@ pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
         );
     }
     match run.loss {
-        Loss::Liger if !has_fused_kernels => {
-            notes.push("Liger has no kernels for this family: estimated without them.".to_owned())
+        Loss::Liger if !is_modeled => {
+            notes.push("Liger's kernels are not modeled for this family: estimated without them.".to_owned())
         }
-        Loss::CutCrossEntropy if !has_fused_kernels => {
-            notes.push("Cut cross-entropy does not support this family: estimated with all logits.".to_owned());
+        Loss::CutCrossEntropy if !is_modeled => {
+            notes.push("Cut cross-entropy is not modeled for this family: estimated with all logits.".to_owned());
         }
         Loss::CutCrossEntropy if !matches!(run.precision, Precision::PureBf16 | Precision::PureFp16) => notes.push(
             "Cut cross-entropy's backward pass requires hidden states in bf16 or fp16: estimated as if it accepted these."

@@ -132,6 +132,12 @@ pub enum Cannot {
         /// Last parts of the linear layers' names.
         has: String,
     },
+    /// PEFT has no default LoRA targets for the family.
+    #[error("PEFT adapts no layers of this family by default; the model has {has}")]
+    NoDefaultLayers {
+        /// Last parts of the linear layers' names.
+        has: String,
+    },
     /// The combination does not exist in PyTorch, or is not modeled.
     #[error("{0}")]
     NotModeled(String),

@@ -2,7 +2,7 @@
 
 use plimsoll_eager::{Cannot, Estimate, Gpu, Kind, estimate};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Attention, Checkpointing, Lora, Method, Optimizer, Precision, Quantized, Run, Targets};
+use plimsoll_trainers::{Attention, Checkpointing, Lora, Loss, Method, Optimizer, Precision, Quantized, Run, Targets};
 use plimsoll_units::Bytes;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -244,6 +244,22 @@ fn unknown_layer_names_are_errors_unless_others_match() {
     assert!(matches!(estimate(model, &run, GPU), Err(Cannot::Zero("the rank"))));
 }
 
+#[test]
+fn families_without_default_layers_need_names() {
+    let of = |family: &str, targets| {
+        let run = Run { method: Method::Lora(lora(4, targets, false)), seq_len: 8, ..Run::default() };
+        estimate(&of_family(family, r#", "pad_token_id": 0"#), &run, GPU)
+    };
+    for family in ["ministral", "phi3", "smollm3", "olmo2", "olmo3", "granite"] {
+        let error = of(family, Targets::Default).expect_err("PEFT requires names");
+        assert!(matches!(&error, Cannot::NoDefaultLayers { has } if has.contains("o_proj")), "{family}: {error}");
+        assert!(of(family, Targets::AllLinear).is_ok(), "{family}");
+    }
+    for family in ["qwen3", "gemma", "gemma2", "gemma3_text"] {
+        assert!(of(family, Targets::Default).is_ok(), "{family}");
+    }
+}
+
 /// The small Llama as a model of another family, with these keys too.
 fn of_family(family: &str, keys: &str) -> ModelConfig {
     let json = format!(
@@ -265,4 +281,24 @@ fn families_without_sdpa_are_estimated_with_eager_attention_and_a_note() {
     assert_eq!((sdpa.likely, notes(&eager)), (eager.likely, 0));
     assert!(sdpa.caveats.iter().any(|note| note.contains("rejects `sdpa`")), "{:?}", sdpa.caveats);
     assert!(flash.likely.allocated < eager.likely.allocated, "FlashAttention has soft caps");
+}
+
+#[test]
+fn losses_that_are_not_modeled_for_a_family_are_noted_and_change_nothing() {
+    let of = |family: &str, loss| {
+        let run = Run { loss, precision: Precision::PureBf16, seq_len: 64, ..Run::default() };
+        estimate(&of_family(family, r#", "pad_token_id": 0"#), &run, GPU).expect("an estimate")
+    };
+    let cases = [
+        (Loss::Liger, ["llama", "qwen3", "smollm3"].as_slice(), ["gemma2", "phi3", "olmo2", "granite"].as_slice()),
+        (Loss::CutCrossEntropy, &["llama", "gemma2", "phi3"], &["qwen3", "smollm3", "gemma", "olmo2"]),
+    ];
+    for (loss, modeled, others) in cases {
+        for family in modeled.iter().chain(others) {
+            let [plain, found] = [Loss::Plain, loss].map(|loss| of(family, loss));
+            let is_noted = found.caveats.iter().any(|note| note.contains("not modeled for this family"));
+            assert_eq!(is_noted, others.contains(family), "{family} {loss:?}: {:?}", found.caveats);
+            assert_eq!(found.likely == plain.likely, is_noted, "{family} {loss:?}");
+        }
+    }
 }

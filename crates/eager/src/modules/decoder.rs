@@ -46,7 +46,7 @@ pub(super) fn load(loader: &Loader, description: description::Decoder, source: &
     let width = description.width as u64;
     let table =
         |table: &description::Table| loader.table(&format!("{}.weight", table.name), &[table.rows as u64, width]);
-    let loss = if source.has_fused_kernels { options.loss } else { Loss::Plain };
+    let loss = source.loss(run);
     let tokens = table(&description.tokens);
     let positions = description.positions.as_ref().map(table);
     let blocks = description.blocks.iter().enumerate().map(|(index, block)| {

@@ -17,7 +17,7 @@ pub(crate) struct Loader {
     /// Type of 4-bit weights before quantization, which is also their compute type.
     pub compute: DType,
     method: Method,
-    /// PEFT's default targets: ends of layer names.
+    /// PEFT's default targets: ends of layer names; none if PEFT requires names.
     defaults: &'static [&'static str],
     trained: RefCell<Vec<Tensor>>,
     /// Last parts of the names of linear layers.
@@ -139,15 +139,21 @@ impl Loader {
     }
 
     /// Notes on requested target names that match no layer.
-    /// Errors: none of the names matches a layer, or one matches an embedding.
+    /// Errors: none of the names matches a layer, one matches an embedding, or PEFT requires names.
     pub fn check(&self) -> Result<Vec<String>, Cannot> {
-        let Some(Lora { targets: Targets::Named(ends), .. }) = self.lora() else { return Ok(vec![]) };
+        let has = || self.layers.borrow().iter().cloned().collect::<Vec<_>>().join(", ");
+        let ends = match self.lora().map(|lora| &lora.targets) {
+            Some(Targets::Default) if self.defaults.is_empty() => {
+                return Err(Cannot::NoDefaultLayers { has: has() });
+            }
+            Some(Targets::Named(ends)) => ends,
+            Some(Targets::Default | Targets::AllLinear) | None => return Ok(vec![]),
+        };
         if let Some(name) = self.embedding.take() {
             return Err(Cannot::NotModeled(format!("LoRA on embeddings, as `{name}`, is not modeled yet")));
         }
         let found = self.found.borrow();
         let (named, missing) = ends.iter().partition::<Vec<_>, _>(|end| found.contains(*end));
-        let has = || self.layers.borrow().iter().cloned().collect::<Vec<_>>().join(", ");
         if named.is_empty() {
             let names = ends.iter().map(|end| format!("`{end}`")).collect::<Vec<_>>().join(" or ");
             return Err(Cannot::NoSuchLayer { names, has: has() });

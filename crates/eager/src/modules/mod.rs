@@ -20,7 +20,7 @@ use plimsoll_graph::models::{Description, ModelConfig};
 use plimsoll_trainers::Run;
 
 /// Loads the model and its parameters to the card; also returns notes for the user.
-/// Errors: no layer has the name of a LoRA target.
+/// Errors: no layer has the name of a LoRA target, or LoRA needs names of layers.
 pub(crate) fn load(rt: &Rt, model: &ModelConfig, run: &Run) -> Result<(Box<dyn Model>, Vec<String>), Cannot> {
     let source = Source::of(model);
     let loader = Loader::new(rt, run, source.lora_targets);

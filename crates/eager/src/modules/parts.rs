@@ -28,7 +28,6 @@ pub(crate) trait Model {
 pub(crate) struct Options {
     pub attention: Attention,
     pub checkpointing: Checkpointing,
-    pub loss: Loss,
     pub dropout: bool,
     pub micro_batch: u64,
     pub length: u64,
@@ -44,7 +43,6 @@ impl Options {
         Self {
             attention: source.attention(run),
             checkpointing: run.checkpointing,
-            loss: run.loss,
             dropout: run.dropout,
             micro_batch: run.micro_batch,
             length: run.seq_len,

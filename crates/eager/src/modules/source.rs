@@ -1,7 +1,7 @@
 //! Differences between families in the code of transformers and other programs, which affect memory but no result.
 
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Attention, Run};
+use plimsoll_trainers::{Attention, Loss, Run};
 
 /// The family whose code in transformers was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,12 +14,15 @@ pub(crate) enum Code {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source {
     pub code: Code,
-    /// Layers that PEFT adapts by default.
+    /// Layers that PEFT adapts by default; none if PEFT requires their names.
     /// Source: `TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING` of PEFT's `utils/constants.py`.
     pub lora_targets: &'static [&'static str],
-    /// Whether Liger and cut-cross-entropy patch the family.
-    /// Source: `MODEL_TYPE_TO_APPLY_LIGER_FN` of Liger-Kernel 0.8.5; cut-cross-entropy's `transformers/patch.py`.
-    pub has_fused_kernels: bool,
+    /// Whether Liger replaces the family's modules by the kernels that it has for Llama. For Gemma, Phi-3, OLMo and
+    /// Granite, it has other kernels, or none for the loss.
+    /// Source: `MODEL_TYPE_TO_APPLY_LIGER_FN` of Liger-Kernel 0.8.5.
+    has_liger: bool,
+    /// Whether cut-cross-entropy patches the family. Source: its `transformers/patch.py`.
+    has_cut_cross_entropy: bool,
     /// Whether the model accepts PyTorch's attention kernels: `_supports_sdpa`.
     pub has_sdpa: bool,
     /// Whether the model creates one mask for all blocks instead of one for each kind of block.
@@ -47,7 +50,8 @@ pub(crate) struct Source {
 const LLAMA: Source = Source {
     code: Code::Llama,
     lora_targets: &["q_proj", "v_proj"],
-    has_fused_kernels: true,
+    has_liger: true,
+    has_cut_cross_entropy: true,
     has_sdpa: true,
     has_one_mask: false,
     has_angles_by_kind: false,
@@ -60,23 +64,38 @@ const LLAMA: Source = Source {
     drops_embeddings: true,
 };
 
-const OLMO2: Source = Source { rotates_in_single_precision: true, scales_before_cast: true, ..LLAMA };
+/// Llama's code without PEFT's default layers, Liger's kernels for Llama, and cut cross-entropy.
+const OTHER: Source = Source { lora_targets: &[], has_liger: false, has_cut_cross_entropy: false, ..LLAMA };
 
-const PHI3: Source =
-    Source { has_one_mask: true, rotates_parts: true, declares_output_first: true, drops_embeddings: false, ..LLAMA };
+const GEMMA: Source = Source { has_liger: false, has_cut_cross_entropy: false, ..LLAMA };
+
+const OLMO2: Source = Source { rotates_in_single_precision: true, scales_before_cast: true, ..OTHER };
+
+const PHI3: Source = Source {
+    has_cut_cross_entropy: true,
+    has_one_mask: true,
+    rotates_parts: true,
+    declares_output_first: true,
+    drops_embeddings: false,
+    ..OTHER
+};
 
 impl Source {
     pub fn of(model: &ModelConfig) -> Self {
         match model.model_type() {
-            "gpt2" => Self { code: Code::Gpt2, lora_targets: &["c_attn"], has_fused_kernels: false, ..LLAMA },
-            "t5" => Self { lora_targets: &["q", "v"], has_fused_kernels: false, ..LLAMA },
+            "gpt2" => Self { code: Code::Gpt2, lora_targets: &["c_attn"], ..OTHER },
+            "t5" => Self { lora_targets: &["q", "v"], ..OTHER },
             "mistral" => Self { has_one_mask: true, ..LLAMA },
-            "gemma2" => Self { has_sdpa: false, ..LLAMA },
-            "gemma3_text" => Self { has_angles_by_kind: true, normalizes_transposed: true, ..LLAMA },
+            "qwen3" => Self { has_cut_cross_entropy: false, ..LLAMA },
+            "smollm3" => Self { has_liger: true, ..OTHER },
+            "ministral" => OTHER,
+            "gemma" => GEMMA,
+            "gemma2" => Self { has_cut_cross_entropy: true, has_sdpa: false, ..GEMMA },
+            "gemma3_text" => Self { has_angles_by_kind: true, normalizes_transposed: true, ..GEMMA },
             "phi3" => PHI3,
             "olmo2" => OLMO2,
             "olmo3" => Self { has_angles_by_kind: true, ..OLMO2 },
-            "granite" => Self { has_multipliers: true, ..LLAMA },
+            "granite" => Self { has_multipliers: true, ..OTHER },
             _ => LLAMA,
         }
     }
@@ -86,6 +105,15 @@ impl Source {
         match run.attention {
             Attention::Sdpa if !self.has_sdpa => Attention::Eager,
             attention => attention,
+        }
+    }
+
+    /// The loss that is modeled for a run of the family.
+    pub fn loss(&self, run: &Run) -> Loss {
+        match run.loss {
+            Loss::Liger if !self.has_liger => Loss::Plain,
+            Loss::CutCrossEntropy if !self.has_cut_cross_entropy => Loss::Plain,
+            loss => loss,
         }
     }
 }

@@ -90,7 +90,7 @@ fn refused(cannot: Cannot) -> Failure {
         Cannot::Zero(_) => "every size is at least 1",
         Cannot::TooLarge { .. } => "give the samples of one forward pass on one GPU with `--micro-batch`",
         Cannot::Model(_) => "`plimsoll models` lists models whose sizes are known",
-        Cannot::NoSuchLayer { .. } => {
+        Cannot::NoSuchLayer { .. } | Cannot::NoDefaultLayers { .. } => {
             "name them by the ends of their names with `--lora-targets`, or all with `all-linear`"
         }
         Cannot::NotModeled(_) => "estimate the run without that setting, as a bound or a guide",

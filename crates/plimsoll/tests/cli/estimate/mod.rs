@@ -160,6 +160,14 @@ fn lora_targets_are_matched_by_suffix() {
         said.stderr
     );
     assert!(said.stderr.contains("--lora-targets"), "{}", said.stderr);
+    let said = sandbox.run("estimate --model granite-3.3-2b --vram 80 --method lora");
+    assert_eq!((said.code, said.stdout_text()), (Some(4), ""));
+    assert!(
+        said.stderr.contains("adapts no layers of this family") && said.stderr.contains("q_proj"),
+        "{}",
+        said.stderr
+    );
+    assert!(said.stderr.contains("--lora-targets"), "{}", said.stderr);
     let said = of("--method lora --lora-rank 0");
     assert!(matches!(said.code, Some(2 | 4)) && said.stderr.contains("error: "), "{:?} {}", said.code, said.stderr);
 }
@@ -202,7 +210,7 @@ fn losses_by_liger_and_cut_cross_entropy_need_less_than_all_logits() {
     let logits = 4 * 2048 * 128_256;
     assert!(plain - cut > logits * (2 + 4 + 4) && cut < plain && liger < plain, "{plain} {liger} {cut}");
     let said = sandbox.run("estimate --model gpt2 --vram 80 --loss liger");
-    assert!(said.stdout_text().contains("Liger has no kernels for this family"), "{}", said.stdout_text());
+    assert!(said.stdout_text().contains("Liger's kernels are not modeled for this family"), "{}", said.stdout_text());
 }
 
 #[test]
