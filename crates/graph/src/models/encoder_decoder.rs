@@ -45,7 +45,7 @@ impl StackWeights {
             bias_table.get_or_insert_with(|| declare_table(graph, &stack.bias_table, stack.own.heads));
             let own_norm = norm(graph, 0);
             let source = stack.source.as_ref().map(|source| {
-                let weights = AttentionWeights::declare(graph, &stack.part(layer, 1), &source);
+                let weights = AttentionWeights::declare(graph, &stack.part(layer, 1), source);
                 (weights, norm(graph, 1))
             });
             let last = stack.last_part();

@@ -199,7 +199,8 @@ impl<'f> Reader<'f> {
         let unread = CHANGES.iter().filter(|(key, _)| !is_read(key));
         let found = unread.filter_map(|(key, neutral)| {
             let value = self.in_file(key)?;
-            let is_neutral = neutral.iter().any(|text| *text == value.to_string());
+            let text = value.to_string();
+            let is_neutral = neutral.contains(&text.as_str());
             (!is_neutral).then_some((*key, value))
         });
         found.collect()
