@@ -197,7 +197,7 @@ fn every_command_uses_little_outside_its_plan() {
         (32, "replay snapshot.pickle --html memory.html"),
         (48, "estimate --model google/flan-t5-xl --precision pure-bf16 --micro-batch 8 --seq-len 16 --gpu 5090"),
         (32, "notify test --notify webhook --secrets mine"),
-        (32, "run --name kept --runs-dir runs -- echo words"),
+        (36, "run --name kept --runs-dir runs -- echo words"),
         (32, "ps --all"),
         (32, "logs kept"),
         (32, "stop kept"),

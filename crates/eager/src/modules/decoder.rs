@@ -4,6 +4,7 @@
 
 mod attention;
 mod block;
+mod norm;
 
 use super::linear::Linear;
 use super::loader::Loader;
@@ -12,7 +13,8 @@ use super::source::{Code, Source};
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
 use attention::capped;
-use block::{Block, Norm};
+use block::Block;
+use norm::Norm;
 use plimsoll_graph::models::description;
 use plimsoll_trainers::{Attention, Loss, Run};
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! A decoder's attention: GPT-2's with one layer for queries, keys and values, and Llama's with rotary positions.
 
-use super::block::Norm;
+use super::norm::Norm;
 use super::{Source, last};
 use crate::modules::linear::Linear;
 use crate::modules::loader::Loader;
