@@ -12,12 +12,16 @@ pub(super) const PHI3: Architecture = Architecture {
     defaults: || {
         json!({
             "hidden_act": "silu", "rms_norm_eps": 1e-5, "initializer_range": 0.02, "rope_theta": 10_000.0,
-            "original_max_position_embeddings": 4096,
         })
     },
     read: |keys| {
         let sizes = Sizes::read(keys)?;
-        let mut block = sizes.block(Some(sizes.partial_rotary(keys)?));
+        let rotary = sizes.partial_rotary(keys)?;
+        if let Some((original, _)) = &rotary.scaling.longer {
+            // The class has a default for this key, which comes before that of the scaling.
+            keys.record("original_max_position_embeddings", *original);
+        }
+        let mut block = sizes.block(Some(rotary));
         let width = sizes.width;
         let packed = sizes.linear("self_attn.qkv_proj", [width, sizes.channels().iter().sum()], false);
         block.attention.inputs = AttentionInputs::Packed(packed);
