@@ -40,7 +40,7 @@ def rows() -> dict[str, list[str]]:
     """The cells of the page's table, by model_type."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {row[0].strip("`"): row for row in cells if len(row) == 5}
+    return {row[0].strip("`"): row for row in cells if len(row) == 5 and row[0] != "`model_type`"}
 
 
 def difference(program: str, model_type: str) -> str:

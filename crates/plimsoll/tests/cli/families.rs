@@ -106,3 +106,18 @@ fn what_a_configuration_lacks_or_has_too_much_is_reported() {
     assert_eq!(said.code, Some(2), "{}", said.stderr);
     assert!(said.stderr.contains("`--download` fetches its config.json"), "{}", said.stderr);
 }
+
+/// `scripts/families.py` writes the table.
+#[test]
+fn the_manual_lists_every_family() {
+    let sandbox = Sandbox::new();
+    sandbox.write("config.json", json!({ "model_type": "unknown" }).to_string());
+    let said = sandbox.run("plan --model config.json --gpu 3060");
+    let known = said.stderr.lines().find_map(|line| line.split_once("supported: ")).expect("a list").1;
+    let page = include_str!("../../../../docs/src/models.md");
+    let families = known.split(", ").filter(|family| !["gpt2", "t5"].contains(family)).collect::<Vec<_>>();
+    assert!(families.len() > 10, "{families:?}");
+    for family in families {
+        assert!(page.contains(&format!("| `{family}` | `")), "{family} is not in docs/src/models.md");
+    }
+}
