@@ -5,7 +5,7 @@
 use super::Architecture;
 use super::reader::Reader;
 use super::rope::{self, Rope};
-use super::sizes::{Sizes, sliding_layers};
+use super::sizes::{Sizes, add_attention_biases, sliding_layers};
 use crate::GraphError;
 use crate::models::ContextScaling;
 use crate::models::description::{Block, Decoder, HeadNorms, Norm, NormFormula, Norms, RotaryPositions};
@@ -39,9 +39,7 @@ pub(super) const GEMMA: Architecture = Architecture {
             keys.record("hidden_act", "gelu_pytorch_tanh");
         }
         let mut block = sizes.block(Some(sizes.rotary(keys)?));
-        if keys.flag("attention_bias")? {
-            block.attention.add_biases();
-        }
+        add_attention_biases(keys, &mut block)?;
         block.attention_norms = Norms::before(offset(sizes.norm("input_layernorm")));
         block.feed_forward_norms = Norms::before(offset(sizes.norm("post_attention_layernorm")));
         Ok(scaled(&sizes, vec![block; sizes.layers]))
@@ -131,9 +129,7 @@ fn rotaries(keys: &mut Reader<'_>, sizes: &Sizes) -> Result<[RotaryPositions; 2]
 /// A block of Gemma 2 and 3, without what differs between them. Errors: `BadConfig`.
 fn block(keys: &mut Reader<'_>, sizes: &Sizes) -> Result<Block, GraphError> {
     let mut block = sizes.block(None);
-    if keys.flag("attention_bias")? {
-        block.attention.add_biases();
-    }
+    add_attention_biases(keys, &mut block)?;
     block.attention.scale = 1.0 / keys.number("query_pre_attn_scalar")?.sqrt();
     let norm = |name| Some(offset(sizes.norm(name)));
     block.attention_norms = Norms { before: norm("input_layernorm"), after: norm("post_attention_layernorm") };

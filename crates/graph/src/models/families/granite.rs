@@ -1,7 +1,7 @@
 //! Granite: Llama with constant factors. Source: transformers' `GraniteForCausalLM`.
 
 use super::Architecture;
-use super::sizes::Sizes;
+use super::sizes::{Sizes, add_biases};
 use serde_json::json;
 
 pub(super) const GRANITE: Architecture = Architecture {
@@ -17,12 +17,7 @@ pub(super) const GRANITE: Architecture = Architecture {
     read: |keys| {
         let sizes = Sizes::read(keys)?;
         let mut block = sizes.block(Some(sizes.rotary(keys)?));
-        if keys.flag("attention_bias")? {
-            block.attention.add_biases();
-        }
-        if keys.flag("mlp_bias")? {
-            block.feed_forward.add_biases();
-        }
+        add_biases(keys, &mut block)?;
         let factor = |factor: f32| Some(factor).filter(|factor| *factor != 1.0);
         block.attention.scale = keys.number("attention_multiplier")?;
         block.residual_scale = factor(keys.number("residual_multiplier")?);

@@ -2,7 +2,7 @@
 
 use super::Architecture;
 use super::reader::Reader;
-use super::sizes::Sizes;
+use super::sizes::{Sizes, add_biases};
 use crate::GraphError;
 use crate::models::description::Decoder;
 use serde_json::json;
@@ -17,11 +17,6 @@ pub(super) const LLAMA: Architecture = Architecture {
 fn read(keys: &mut Reader<'_>) -> Result<Decoder, GraphError> {
     let sizes = Sizes::read(keys)?;
     let mut block = sizes.block(Some(sizes.rotary(keys)?));
-    if keys.flag("attention_bias")? {
-        block.attention.add_biases();
-    }
-    if keys.flag("mlp_bias")? {
-        block.feed_forward.add_biases();
-    }
+    add_biases(keys, &mut block)?;
     Ok(sizes.decoder(vec![block; sizes.layers]))
 }

@@ -5,7 +5,7 @@
 use super::Architecture;
 use super::qwen::{head_normed, windowed};
 use super::reader::Reader;
-use super::sizes::Sizes;
+use super::sizes::{Sizes, add_attention_biases};
 use crate::GraphError;
 use crate::models::description::{Block, Experts, HeadNorms};
 use crate::models::keys::bad;
@@ -93,9 +93,7 @@ pub(super) const OLMOE: Architecture = Architecture {
     read: |keys| {
         let sizes = Sizes::read(keys)?;
         let mut block = sizes.block(Some(sizes.rotary(keys)?));
-        if keys.flag("attention_bias")? {
-            block.attention.add_biases();
-        }
+        add_attention_biases(keys, &mut block)?;
         let [queries, of_keys] = ["self_attn.q_norm", "self_attn.k_norm"].map(|name| sizes.norm(name));
         block.attention.norms = Some(HeadNorms { queries, keys: of_keys, each_head: false });
         let normalized = keys.flag("norm_topk_prob")?;

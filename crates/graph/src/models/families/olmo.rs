@@ -4,7 +4,7 @@
 use super::Architecture;
 use super::reader::Reader;
 use super::rope::{self, Rope};
-use super::sizes::{Sizes, sliding_layers};
+use super::sizes::{Sizes, add_attention_biases, sliding_layers};
 use crate::GraphError;
 use crate::models::ContextScaling;
 use crate::models::description::{Block, HeadNorms, Norms, RotaryPositions};
@@ -70,9 +70,7 @@ pub(super) const OLMO3: Architecture = Architecture {
 
 fn block(keys: &mut Reader<'_>, sizes: &Sizes, rotary: RotaryPositions) -> Result<Block, GraphError> {
     let mut block = sizes.block(Some(rotary));
-    if keys.flag("attention_bias")? {
-        block.attention.add_biases();
-    }
+    add_attention_biases(keys, &mut block)?;
     let [queries, of_keys] = ["self_attn.q_norm", "self_attn.k_norm"].map(|name| sizes.norm(name));
     block.attention.norms = Some(HeadNorms { queries, keys: of_keys, each_head: false });
     block.attention_norms = Norms { before: None, after: Some(sizes.norm("post_attention_layernorm")) };

@@ -4,7 +4,7 @@
 use super::Architecture;
 use super::mistral::DEFAULT_WINDOW;
 use super::reader::Reader;
-use super::sizes::{Sizes, sliding_layers};
+use super::sizes::{Sizes, add_attention_biases, sliding_layers};
 use crate::GraphError;
 use crate::models::description::{Block, HeadNorms, RotaryPositions};
 use crate::models::keys::{bad, whole_or};
@@ -47,9 +47,7 @@ pub(super) const QWEN3: Architecture = Architecture {
 /// A block of Qwen3, without windows. Errors: `BadConfig`.
 pub(super) fn head_normed(keys: &mut Reader<'_>, sizes: &Sizes, rotary: RotaryPositions) -> Result<Block, GraphError> {
     let mut block = sizes.block(Some(rotary));
-    if keys.flag("attention_bias")? {
-        block.attention.add_biases();
-    }
+    add_attention_biases(keys, &mut block)?;
     let [queries, of_keys] = ["self_attn.q_norm", "self_attn.k_norm"].map(|name| sizes.norm(name));
     block.attention.norms = Some(HeadNorms { queries, keys: of_keys, each_head: true });
     Ok(block)

@@ -200,6 +200,23 @@ impl Sizes {
     }
 }
 
+/// Gives the layers of a block's attention biases if the file asks for them. Errors: `BadConfig`.
+pub(super) fn add_attention_biases(keys: &mut Reader<'_>, block: &mut Block) -> Result<(), GraphError> {
+    if keys.flag("attention_bias")? {
+        block.attention.add_biases();
+    }
+    Ok(())
+}
+
+/// The same for all layers of a block. Errors: `BadConfig`.
+pub(super) fn add_biases(keys: &mut Reader<'_>, block: &mut Block) -> Result<(), GraphError> {
+    add_attention_biases(keys, block)?;
+    if keys.flag("mlp_bias")? {
+        block.feed_forward.add_biases();
+    }
+    Ok(())
+}
+
 /// The values of `layer_types`: without a window, and with one.
 const LAYER_TYPES: [&str; 2] = ["full_attention", "sliding_attention"];
 

@@ -2,7 +2,7 @@
 //! (arXiv:2501.18795) for the layers without positions.
 
 use super::Architecture;
-use super::sizes::{Sizes, sliding_layers};
+use super::sizes::{Sizes, add_biases, sliding_layers};
 use crate::models::keys::bad;
 use serde_json::json;
 
@@ -18,12 +18,7 @@ pub(super) const SMOLLM3: Architecture = Architecture {
     read: |keys| {
         let sizes = Sizes::read(keys)?;
         let mut block = sizes.block(Some(sizes.rotary(keys)?));
-        if keys.flag("attention_bias")? {
-            block.attention.add_biases();
-        }
-        if keys.flag("mlp_bias")? {
-            block.feed_forward.add_biases();
-        }
+        add_biases(keys, &mut block)?;
         let interval = keys.size("no_rope_layer_interval")?;
         let rotates = match keys.list("no_rope_layers", sizes.layers)? {
             // Despite the key's name, 1 marks a layer with positions.
