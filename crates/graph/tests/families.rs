@@ -429,6 +429,7 @@ fn a_key_without_supported_values_is_not_supported() {
         ("qwen3-8b", json!({"quantization_config": {"quant_method": "gptq"}}), "asks for `gptq` weights, but"),
         ("qwen3-8b", json!({"model_type": "qwen4", "kv_lora_rank": 8}), "closest to `llama`, which does not have kv_l"),
         ("qwen3-8b", json!({"model_type": "x", "auto_map": {}}), "the code that its auto_map names is never run"),
+        ("olmoe-1b-7b", json!({"num_experts": 1 << 24}), "at most 65,536 experts are supported"),
         ("qwen3-8b", json!({"num_experts": 8}), "`num_experts` is 8, which `qwen3` models do not support here"),
         ("gpt2", json!({"activation_function": "gelu"}), "`activation_function` is \"gelu\"; only \"gelu_new\" or"),
     ] {

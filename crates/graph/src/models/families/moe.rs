@@ -18,6 +18,9 @@ struct Names {
     layers: [&'static str; 5],
 }
 
+/// Models with more experts in all layers together are rejected: each is a tensor of its own in the files.
+const MOST_EXPERTS: usize = 1 << 16;
+
 /// The key of the number of experts in some families, and in others.
 const COUNTS: [&str; 2] = ["num_experts", "num_local_experts"];
 
@@ -43,6 +46,10 @@ fn with_experts(
         return Err(bad("output_router_logits", "asks for the load-balancing loss, which is not supported"));
     }
     let count = keys.size_under(names.count, if names.count == COUNTS[0] { COUNTS[1] } else { COUNTS[0] })?;
+    if count.saturating_mul(sizes.layers) > MOST_EXPERTS {
+        let problem = format!("is {count} in each of {} layers; at most 65,536 experts are supported", sizes.layers);
+        return Err(bad(names.count, problem));
+    }
     let chosen = keys.size("num_experts_per_tok")?;
     if chosen > count {
         return Err(bad("num_experts_per_tok", format!("is {chosen}, more than {} = {count}", names.count)));
