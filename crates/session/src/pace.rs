@@ -1,6 +1,7 @@
 //! How a run waits between micro-batches, and changes its plan between steps: for heat, and for orders.
 
 use crate::backend::Backend;
+use crate::control::State;
 use crate::notice::Notice;
 use crate::orders::{Change, Next, Target};
 use crate::watch::Watch;
@@ -8,6 +9,7 @@ use plimsoll_plan::{Found, Refusal};
 use plimsoll_telemetry::{EnergyUse, Event};
 use plimsoll_train::{Ending, MicroBatch, Pace};
 use plimsoll_units::Seconds;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -36,11 +38,9 @@ impl<B> SessionPace<'_, B> {
         tell(Event::Paused { step, order });
         let mut state = shared.lock();
         while state.asked.is_paused() && !state.is_too_hot() && !stop.load(Ordering::Relaxed) {
-            let events = std::mem::take(&mut state.events);
-            if !events.is_empty() {
-                drop(state);
-                events.into_iter().for_each(&mut *tell);
-                state = shared.lock();
+            let (locked, has_told) = self.tell_events(state, tell);
+            state = locked;
+            if has_told {
                 continue;
             }
             let now = clock.now();
@@ -57,6 +57,21 @@ impl<B> SessionPace<'_, B> {
         tell(Event::Unpaused { step, order, seconds });
     }
 
+    /// Passes on the events that wait, without the lock. Returns whether there were any.
+    fn tell_events<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        tell: &mut dyn FnMut(Event),
+    ) -> (MutexGuard<'s, State>, bool) {
+        let events = std::mem::take(&mut state.events);
+        if events.is_empty() {
+            return (state, false);
+        }
+        drop(state);
+        events.into_iter().for_each(tell);
+        (self.watch.control.shared.lock(), true)
+    }
+
     /// Waits for heat after a micro-batch, and for an order if it `pauses`.
     fn wait(&self, made: MicroBatch, pauses: bool, stop: &AtomicBool, tell: &mut dyn FnMut(Event)) {
         let shared = &self.watch.control.shared;
@@ -64,6 +79,12 @@ impl<B> SessionPace<'_, B> {
         let ended = clock.now();
         let mut state = shared.lock();
         while !stop.load(Ordering::Relaxed) {
+            // A pause for heat may be long, and a batch after a change of the limits follows the message about it.
+            let (locked, has_told) = self.tell_events(state, tell);
+            state = locked;
+            if has_told {
+                continue;
+            }
             if pauses && state.asked.is_paused() && !state.is_too_hot() {
                 drop(state);
                 self.wait_paused(made.step, stop, tell);

@@ -22,6 +22,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Seeds unless the environment names others.
 const SEEDS: Range<u64> = 0..1000;
 
+/// Further seeds, each of which found a defect.
+const FOUND: [u64; 1] = [0x1141d];
+
 /// The variable that names seeds.
 const VARIABLE: &str = "SIMULATION_SEEDS";
 
@@ -132,6 +135,14 @@ fn a_run_survives_the_faults_of_every_seed() {
         );
         let kinds = count_kinds(&survived);
         assert!(kinds.iter().all(|(_, count)| *count >= 5), "{kinds:?}");
+    }
+}
+
+#[test]
+fn a_run_survives_the_faults_that_found_defects() {
+    for seed in FOUND {
+        let survived = simulate(seed, &parent()).map_err(|failure| failure.what);
+        assert!(survived.is_ok(), "seed {seed:#x}: {survived:?}");
     }
 }
 
