@@ -4,7 +4,7 @@ Every file contains, in addition to the batch:
 
     weight.NAME  float32            every parameter before the first step, under the name that save_pretrained writes;
                                     tied parameters once
-    grad.NAME    float32            its gradient of the mean cross-entropy at those weights, before clipping
+    grad.NAME    float32            its gradient of the mean cross-entropy at those weights, before clipping, if it is trained
     logits       (B, T, V) float32  at those weights
     losses       (STEPS,) float32   of AdamW steps on that same batch, each before its update
     grad_norms   (STEPS,) float32   the global norm of each step's gradient before clipping
@@ -81,6 +81,8 @@ def adamw(model) -> torch.optim.AdamW:
 
 def stored(model, name: str) -> list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
     """The names under which save_pretrained writes a parameter, and what of it: experts are written one by one."""
+    if hasattr(model, "peft_config"):
+        return stored_by_peft(name)
     of_mixtral = model.config.model_type == "mixtral"
     name = name.replace(".mlp.", ".block_sparse_moe.") if of_mixtral else name
     path, _, kind = name.rpartition(".")
@@ -98,6 +100,15 @@ def stored(model, name: str) -> list[tuple[str, Callable[[torch.Tensor], torch.T
     return written
 
 
+def stored_by_peft(name: str) -> list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
+    """Of a parameter of a model with adapters: those of the model have its names, all others PEFT's."""
+    if ".original_module." in name:
+        return []
+    of_base = ".lora_" not in name
+    name = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".").replace(".default.", ".")
+    return [(name.removeprefix("base_model.model.") if of_base else name, lambda tensor: tensor)]
+
+
 def training_tensors(model, inputs: Tensors, targets: torch.Tensor) -> Tensors:
     """inputs: arguments of the model. Trains the model in place."""
 
@@ -113,7 +124,8 @@ def training_tensors(model, inputs: Tensors, targets: torch.Tensor) -> Tensors:
     for parameter_name, parameter in model.named_parameters():
         for name, of in stored(model, parameter_name):
             tensors[f"weight.{name}"] = of(parameter.detach()).clone().contiguous()
-            tensors[f"grad.{name}"] = of(parameter.grad).clone().contiguous()
+            if parameter.grad is not None:
+                tensors[f"grad.{name}"] = of(parameter.grad).clone().contiguous()
 
     optimizer = adamw(model)
     losses, grad_norms = [], []
@@ -135,7 +147,7 @@ def greedy(model, tokens: torch.Tensor) -> torch.Tensor:
     model.generation_config.eos_token_id = None
     with torch.no_grad():
         written = model.generate(
-            tokens[None], attention_mask=torch.ones_like(tokens[None]), max_new_tokens=GREEDY_TOKENS, do_sample=False
+            inputs=tokens[None], attention_mask=torch.ones_like(tokens[None]), max_new_tokens=GREEDY_TOKENS, do_sample=False
         )
     return written[0, -GREEDY_TOKENS:].to(torch.int32)
 
@@ -168,8 +180,9 @@ def write(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
     print("grad norms:", " ".join(f"{x:.6f}" for x in tensors["grad_norms"].tolist()))
 
 
-def write_models(script: str, makers: dict[str, Callable[[], tuple[Tensors, str]]]) -> None:
-    """The main function of a script that makes several files. makers: file name -> (tensors, config.json)."""
+def write_models(script: str, makers: dict[str, Callable[[], tuple]]) -> None:
+    """The main function of a script that makes several files. makers: file name -> (tensors, config.json), and the
+    adapter_config.json if the model has adapters."""
     parser = argparse.ArgumentParser(description="Makes golden values.")
     parser.add_argument("out", nargs="?", type=Path, default=GOLDEN, help="output folder")
     arguments = parser.parse_args()
@@ -177,5 +190,6 @@ def write_models(script: str, makers: dict[str, Callable[[], tuple[Tensors, str]
     one_thread()
     transformers.utils.logging.disable_progress_bar()
     for name, make in makers.items():
-        tensors, config = make()
-        write(tensors, arguments.out / f"{name}.safetensors", {"config": config, "made_with": made_with(script)})
+        tensors, config, *adapters = make()
+        metadata = {"config": config, "made_with": made_with(script)} | ({"adapters": adapters[0]} if adapters else {})
+        write(tensors, arguments.out / f"{name}.safetensors", metadata)

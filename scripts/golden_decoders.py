@@ -191,15 +191,19 @@ def tiny(name: str, seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE
     return model
 
 
-def golden_values(model) -> tuple[golden.Tensors, str]:
-    config = golden.config_json(model)
+def golden_tensors(model) -> golden.Tensors:
     tokens, targets = golden.random_batch(model.config.vocab_size, (B, T))
     tensors = {
         "tokens": tokens.to(torch.int32),
         "targets": targets.to(torch.int32),
         "greedy": golden.greedy(model, tokens[0]),
     }
-    return tensors | golden.training_tensors(model, {"input_ids": tokens}, targets), config
+    return tensors | golden.training_tensors(model, {"input_ids": tokens}, targets)
+
+
+def golden_values(model) -> tuple[golden.Tensors, str]:
+    config = golden.config_json(model)
+    return golden_tensors(model), config
 
 
 if __name__ == "__main__":

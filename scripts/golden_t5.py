@@ -92,9 +92,7 @@ def check_batch(model, batch: golden.Tensors) -> None:
     assert torch.equal(model._shift_right(labels), batch["decoder_tokens"])
 
 
-def golden_values(v1_1: bool) -> tuple[golden.Tensors, str]:
-    model = tiny_t5(v1_1)
-    config = golden.config_json(model)
+def golden_tensors(model) -> golden.Tensors:
     batch = padded_batch(model.config.vocab_size)
     check_batch(model, batch)
     inputs = {
@@ -104,7 +102,13 @@ def golden_values(v1_1: bool) -> tuple[golden.Tensors, str]:
     }
     tensors = {name: tensor.to(torch.int32) for name, tensor in batch.items()}
     tensors["greedy"] = golden.greedy(model, batch["tokens"][0])
-    return tensors | golden.training_tensors(model, inputs, batch["targets"]), config
+    return tensors | golden.training_tensors(model, inputs, batch["targets"])
+
+
+def golden_values(v1_1: bool) -> tuple[golden.Tensors, str]:
+    model = tiny_t5(v1_1)
+    config = golden.config_json(model)
+    return golden_tensors(model), config
 
 
 if __name__ == "__main__":

@@ -77,6 +77,14 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Operand `index` as bytes, or `None` if it shares the memory of an output.
+    pub fn bytes_unless_in_output(&self, index: usize) -> Option<&'a [u8]> {
+        match self.inputs[index] {
+            Input::InOutput => None,
+            _ => Some(self.bytes(index)),
+        }
+    }
+
     /// All outputs, which must be floats. Panics if one is something else: the graph's types exclude that.
     pub fn take_f32_outputs(&mut self) -> impl Iterator<Item = &'a mut [f32]> + use<'a> {
         std::mem::take(&mut self.outputs).into_iter().enumerate().map(|(index, output)| match output {

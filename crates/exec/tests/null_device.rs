@@ -7,8 +7,8 @@ use plimsoll_graph::models::{FeedForwardProjection, Gpt2Config, ModelConfig, T5C
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
-    Lengths, MemoryId, Objective, Optimizer, Products, ProgramKind, ProgramName, Scalars, Storage, Targets, TensorId,
-    TrainShape, build_training,
+    Adapter, Adapters, Lengths, MemoryId, Objective, Optimizer, Products, ProgramKind, ProgramName, Scalars, Storage,
+    Targets, TensorId, TrainShape, build_training,
 };
 use plimsoll_plan::{
     Average, Budget, Level, LeverRequest, Levers, Machine, NodeSet, Plan, PlanViolation, Precision, Queue, Rates,
@@ -17,7 +17,7 @@ use plimsoll_plan::{
 use plimsoll_units::Bytes;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::json;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// A random request for a run.
 #[derive(Debug, Clone)]
@@ -168,6 +168,19 @@ fn random_buckets(noise: &mut Noise, longest: Lengths) -> Vec<Lengths> {
     buckets
 }
 
+/// Adapters of some of the model's linear layers; `None` if there are none.
+fn random_adapters(noise: &mut Noise, model: &ModelConfig) -> Option<Adapters> {
+    let mut layers = model.linear_layers().expect("a valid model");
+    layers.retain(|_| noise.unit() < 0.6);
+    let layers = layers.into_iter().map(|layer| {
+        let rank = between(noise, 1, layer.inputs.min(layer.outputs).min(8));
+        (layer.module, Adapter { rank, scale: 0.5 })
+    });
+    let layers = layers.collect::<BTreeMap<_, _>>();
+    let dropout = perhaps(noise, 0.1).unwrap_or(0.0);
+    (!layers.is_empty()).then_some(Adapters { layers, dropout, saved: BTreeSet::new() })
+}
+
 impl Case {
     fn random(noise: &mut Noise) -> Self {
         let n_positions = between(noise, 1, 48);
@@ -195,6 +208,7 @@ impl Case {
                 r_drop: (noise.unit() < 0.2).then_some(1.0),
             },
             frozen: if noise.unit() < 0.3 { random_frozen(noise, &model) } else { BTreeSet::new() },
+            adapters: if noise.unit() < 0.3 { random_adapters(noise, &model) } else { None },
         };
         let rules = Rule::all();
         let rule = rules[noise.below(rules.len())];

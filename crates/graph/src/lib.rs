@@ -3,6 +3,9 @@
 //! Pure: no clock, no files, no threads. `plan` decides where bytes are stored and when ops run; `exec` runs them. Read
 //! next: `tensor.rs`, `ops/mod.rs`, `gradient.rs`, `training.rs`.
 
+mod adapter_file;
+mod adapter_targets;
+mod adapters;
 mod error;
 mod gradient;
 mod memory;
@@ -15,6 +18,9 @@ mod target;
 mod tensor;
 mod training;
 
+pub use adapter_file::{AdapterFile, AdapterFileError};
+pub use adapter_targets::{AdapterError, AdapterSettings, AdapterTargets};
+pub use adapters::{ADAPTER_PREFIX, Adapter, Adapters, LinearLayer};
 pub use error::GraphError;
 pub use gradient::differentiate;
 pub use memory::{ALIGNMENT, Link, Memories, Memory, MemoryId, MemoryKind, MemorySet, PerMemory};

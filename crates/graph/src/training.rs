@@ -1,7 +1,8 @@
 //! Builds the programs of a run from a model, an optimizer and a shape: `micro_step`, `update`, `evaluate`, `prefill`,
 //! `sample` and `encode`, all with the same parameters.
 
-use crate::models::{Caches, Inputs, Mode, ModelConfig, Weights};
+use crate::adapters::{ADAPTER_PREFIX, Adapted, Adapters};
+use crate::models::{Caches, Inputs, Mode, ModelConfig};
 use crate::ops::{
     GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, SoftCap, StateFormat, TakeRow, WeightFormat,
     WeightLayout,
@@ -49,6 +50,8 @@ pub struct TrainShape {
     pub sample_prefill: Option<usize>,
     /// Names of the frozen parameters.
     pub frozen: BTreeSet<String>,
+    /// The adapters, if only they are trained and all other parameters are frozen.
+    pub adapters: Option<Adapters>,
 }
 
 impl Default for TrainShape {
@@ -66,6 +69,7 @@ impl Default for TrainShape {
             evaluates: false,
             sample_prefill: None,
             frozen: BTreeSet::new(),
+            adapters: None,
         }
     }
 }
@@ -88,13 +92,14 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     model.validate()?;
     model.check_length(shape.seq_len.max(shape.target_len.unwrap_or(1)))?;
     let mut graph = Graph::default();
-    let weights = model.declare(&mut graph);
+    let weights = Adapted::declare(&mut graph, model, shape.adapters.as_ref())?;
+    let saved = shape.adapters.iter().flat_map(|adapters| &adapters.saved);
     if let Some(unknown) =
-        shape.frozen.iter().find(|name| !graph.parameters.iter().any(|p| *graph[p.tensor].name == **name))
+        shape.frozen.iter().chain(saved).find(|name| !graph.parameters.iter().any(|p| *graph[p.tensor].name == **name))
     {
         return Err(GraphError::UnknownParameter { name: unknown.clone() });
     }
-    graph.declare_training_state(optimizer.rule.moments(), &shape.frozen);
+    graph.declare_training_state(optimizer.rule.moments(), &frozen(&graph, shape));
     if graph.trained_parameter_count() == 0 {
         return Err(GraphError::NothingTrained { parameters: graph.parameters.len() });
     }
@@ -122,12 +127,24 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     Ok(graph)
 }
 
+/// The names of the parameters that are not trained.
+fn frozen(graph: &Graph, shape: &TrainShape) -> BTreeSet<String> {
+    let Some(adapters) = &shape.adapters else { return shape.frozen.clone() };
+    let names = graph.parameters.iter().map(|parameter| graph[parameter.tensor].name.to_string());
+    let of_base = names.filter(|name| !name.starts_with(ADAPTER_PREFIX) && !adapters.saved.contains(name));
+    of_base.chain(shape.frozen.iter().cloned()).collect()
+}
+
 /// Builds a graph for text generation only: weights, caches, and the programs `sample` and `prefill` or `encode`.
-/// Errors: `BadConfig`.
-pub fn build_sampling(model: &ModelConfig, shape: &SampleShape) -> Result<Graph, GraphError> {
+/// Errors: `BadConfig`, `UnknownParameter`.
+pub fn build_sampling(
+    model: &ModelConfig,
+    adapters: Option<&Adapters>,
+    shape: &SampleShape,
+) -> Result<Graph, GraphError> {
     model.validate()?;
     let mut graph = Graph::default();
-    let weights = model.declare(&mut graph);
+    let weights = Adapted::declare(&mut graph, model, adapters)?;
     add_sampling(&mut graph, model, &weights, shape)?;
     Ok(graph)
 }
@@ -135,7 +152,7 @@ pub fn build_sampling(model: &ModelConfig, shape: &SampleShape) -> Result<Graph,
 /// A model in training.
 struct Run<'a> {
     model: &'a ModelConfig,
-    weights: &'a Weights,
+    weights: &'a Adapted,
     shape: &'a TrainShape,
 }
 
@@ -266,7 +283,7 @@ fn depths(graph: &Graph) -> HashMap<TensorId, i32> {
 fn add_sampling(
     graph: &mut Graph,
     model: &ModelConfig,
-    weights: &Weights,
+    weights: &Adapted,
     shape: &SampleShape,
 ) -> Result<(), GraphError> {
     let shapes = model.cache_shapes(shape.rows, shape.capacity.min(model.max_positions()), shape.source);
@@ -293,7 +310,7 @@ fn add_sampling(
 }
 
 /// Appends the program that reads sources (B, S) and stores their keys and values.
-fn add_encode(graph: &mut Graph, weights: &Weights, caches: &Caches, extents: [usize; 2]) -> Result<(), GraphError> {
+fn add_encode(graph: &mut Graph, weights: &Adapted, caches: &Caches, extents: [usize; 2]) -> Result<(), GraphError> {
     let mut builder = ProgramBuilder::new(graph);
     let mut input = |name: &str| builder.input(name, &extents, DType::I32);
     let inputs = Inputs { tokens: input("tokens"), segments: Some(input("segments")), positions: None, decoder: None };
@@ -306,7 +323,7 @@ fn add_encode(graph: &mut Graph, weights: &Weights, caches: &Caches, extents: [u
 /// Appends a program that reads tokens (B, T) after the cached ones and computes the logits of the next token.
 fn add_next(
     graph: &mut Graph,
-    weights: &Weights,
+    weights: &Adapted,
     caches: &Caches,
     kind: ProgramKind,
     [rows, tokens]: [usize; 2],

@@ -312,7 +312,7 @@ fn longer_sequences_have_the_other_factors() {
     };
     for (tokens, divisor) in [(4096, 1.5), (4097, 3.0)] {
         let shape = SampleShape { rows: 1, prefill: 16, capacity: tokens, source: 0 };
-        let graph = build_sampling(&config, &shape).expect("a graph");
+        let graph = build_sampling(&config, None, &shape).expect("a graph");
         let found = divisors(&graph);
         assert!(found.len() == 4 && found.iter().all(|found| *found == divisor), "{tokens}: {found:?}");
     }

@@ -28,6 +28,7 @@ pub(crate) fn built(request: &Request, settings: &Settings, programs: Programs) 
         evaluates: request.evaluates && has_all,
         sample_prefill: request.sample_prefill.filter(|_| has_all),
         frozen: request.frozen.clone(),
+        adapters: request.adapters.clone(),
     };
     Ok(build_training(&request.model, &request.optimizer, &shape)?)
 }

@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use crate::settings::{Kept, Settings};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Graph, GraphError, MemoryId, SampleShape, Targets, build_sampling};
+use plimsoll_graph::{Adapters, Graph, GraphError, MemoryId, SampleShape, Targets, build_sampling};
 use plimsoll_units::{Bytes, Seconds};
 
 /// A configuration whose graph is built and whose arena is not packed yet.
@@ -67,11 +67,12 @@ pub fn plan_settings(request: &Request, settings: Settings) -> Result<(Graph, Pl
 /// A plan for writing text with a model: weights, caches and what `prefill` and `sample` need.
 pub fn plan_sampling(
     model: &ModelConfig,
+    adapters: Option<&Adapters>,
     shape: &SampleShape,
     targets: &Targets,
     budget: Bytes,
 ) -> Result<(Graph, Plan), GraphError> {
-    let graph = build_sampling(model, shape)?;
+    let graph = build_sampling(model, adapters, shape)?;
     let plan = Plan {
         micro_batch: 1,
         accumulation: 1,

@@ -4,7 +4,7 @@ use crate::budget::Budget;
 use crate::cost::Machine;
 use crate::settings::{Excluded, LeverRequest};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{GraphError, Lengths, Objective, Optimizer, Targets};
+use plimsoll_graph::{Adapters, GraphError, Lengths, Objective, Optimizer, Targets};
 use std::collections::BTreeSet;
 
 /// A training run to be planned.
@@ -38,6 +38,8 @@ pub struct Request {
     pub levers: LeverRequest,
     /// Names of the parameters that are not trained.
     pub frozen: BTreeSet<String>,
+    /// The adapters, if only they are trained.
+    pub adapters: Option<Adapters>,
     /// Whether held-out loss is computed during the run.
     pub evaluates: bool,
     /// Tokens that a prompt is read at a time, if the run writes samples.
@@ -124,6 +126,7 @@ impl Request {
             machine,
             levers: LeverRequest::default(),
             frozen: BTreeSet::new(),
+            adapters: None,
             evaluates: false,
             sample_prefill: None,
         }

@@ -5,6 +5,7 @@ mod bytes;
 mod count;
 mod date;
 mod duration;
+pub mod patterns;
 pub mod spelling;
 
 pub use bytes::Bytes;

@@ -26,6 +26,23 @@ impl CpuKernel for ops::Linear {
     }
 }
 
+impl CpuKernel for ops::LinearAdd {
+    fn run(&self, mut call: Call) {
+        let (x, y) = (call.io.inputs[1], call.io.outputs[0]);
+        let (from, to, rows) = (x.columns(), y.columns(), x.rows());
+        let weight = weight(&call, 2, self.layout, from, to);
+        let base = call.bytes_unless_in_output(0);
+        let into = call.take_byte_outputs().next().expect("a product has a result");
+        if let Some(base) = base {
+            let chunk = into.len().div_ceil(call.threads).max(1);
+            let parts = into.par_chunks_mut(chunk).zip(base.par_chunks(chunk));
+            parallel::for_each(base.len(), parts, |(into, base)| into.copy_from_slice(base));
+        }
+        let into = Sums::of(into, y.dtype, [rows, to], None, true);
+        any_product(into, 1.0, Factor::of(&call, 1, rows, from), weight, call.take_scratch(), call.threads);
+    }
+}
+
 impl CpuKernel for ops::LinearInputGrad {
     fn run(&self, mut call: Call) {
         let (dy, dx) = (call.io.inputs[0], call.io.outputs[0]);

@@ -1,7 +1,7 @@
-//! Reference of `ops/linear.rs`.
+//! Reference of `ops/linear.rs` and `ops/linear_add.rs`.
 
 use super::{Real, RefCall, Reference, start};
-use plimsoll_graph::ops::{Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
+use plimsoll_graph::ops::{Linear, LinearAdd, LinearInputGrad, LinearWeightGrad, WeightLayout};
 
 /// The index of the weight from channel `i` to channel `o`.
 fn place(layout: WeightLayout, i: usize, o: usize, from: usize, to: usize) -> usize {
@@ -53,6 +53,20 @@ impl Reference for LinearWeightGrad {
             }
             if self.bias {
                 outputs[usize::from(self.weight)][o] += F::from_f64(column().sum());
+            }
+        }
+    }
+}
+
+impl Reference for LinearAdd {
+    fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
+        let (base, x, weight) = (call.f(0), call.f(1), call.f(2));
+        let (from, to) = (call.io.inputs[1].columns(), call.io.outputs[0].columns());
+        let rows = x.chunks_exact(from).zip(base.chunks_exact(to)).zip(outputs[0].chunks_exact_mut(to));
+        for ((x, base), y) in rows {
+            for (o, (y, base)) in y.iter_mut().zip(base).enumerate() {
+                let terms = (0..from).map(|i| x[i].to_f64() * weight[place(self.layout, i, o, from, to)].to_f64());
+                *y = F::from_f64(base.to_f64() + terms.sum::<f64>());
             }
         }
     }

@@ -62,9 +62,14 @@ impl Backward<'_> {
         self.gradients.get(&id).copied().ok_or(GraphError::NotDifferentiable { op: self.op })
     }
 
+    /// The type of operand `index`.
+    pub fn type_of_input(&self, index: usize) -> &TensorType {
+        self.program.type_of(self.inputs[index])
+    }
+
     /// The first dimension of operand `index`, for example the number of rows of a table.
     pub fn rows_of_input(&self, index: usize) -> usize {
-        self.program.type_of(self.inputs[index]).shape[0]
+        self.type_of_input(index).shape[0]
     }
 
     /// Whether operand `index` needs a gradient because it depends on a trained parameter.

@@ -1,9 +1,10 @@
 //! The linear layer: a matrix product over the last extent, with or without a bias.
 
 use super::{
-    Access, Example, InnerParts, Io, Nature, Operation, Target, accumulating, expect_type, operands, product_scratch,
+    Access, Example, InnerParts, Io, LinearAdd, Nature, Operation, Target, accumulating, expect_type, operands,
+    product_scratch,
 };
-use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
+use crate::{Backward, DType, DeviceKind, GraphError, TensorId, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,14 @@ pub enum WeightLayout {
 }
 
 impl WeightLayout {
+    /// The layout in which the same elements are the transposed weight.
+    const fn transposed(self) -> Self {
+        match self {
+            Self::InOut => Self::OutIn,
+            Self::OutIn => Self::InOut,
+        }
+    }
+
     /// The extents (in, out) of a weight.
     pub fn extents(self, weight: &TensorType) -> (usize, usize) {
         match self {
@@ -81,6 +90,33 @@ pub(super) fn with_columns(ty: &TensorType, columns: usize) -> TensorType {
     ty
 }
 
+impl Linear {
+    /// Emits the gradients of the parameters, if they are trained: operands `weight` and, if there is a bias, `bias`.
+    pub(super) fn push_weight_grad(
+        self,
+        cx: &mut Backward,
+        x: TensorId,
+        dy: TensorId,
+        operands: &[usize],
+    ) -> Result<(), GraphError> {
+        let trained = cx.trained(operands);
+        if trained.is_empty() {
+            return Ok(());
+        }
+        let weight = trained.contains(&operands[0]);
+        let bias = operands.get(1).is_some_and(|bias| trained.contains(bias));
+        let make = |accumulate| LinearWeightGrad { layout: self.layout, weight, bias, accumulate }.into();
+        cx.push_to_parameters(make, &[x, dy], &[], &trained).map(drop)
+    }
+
+    /// Whether the gradient of x is a product of so few terms that memory traffic limits it, so that it is added in
+    /// place to the gradient of x's other readers: a low-rank adapter's first half.
+    fn is_thin(self, weight: &TensorType) -> bool {
+        let (from, to) = self.layout.extents(weight);
+        to * 16 <= from
+    }
+}
+
 impl Operation for Linear {
     fn name(&self) -> &'static str {
         "linear"
@@ -119,15 +155,14 @@ impl Operation for Linear {
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let (dy, x, weight) = (cx.upstream(0)?, cx.input(0), cx.input(1));
-        let Self { layout, bias } = *self;
-        let trained = cx.trained(if bias { &[1, 2] } else { &[1] });
-        if !trained.is_empty() {
-            let [weight, bias] = [1, 2].map(|index| trained.contains(&index));
-            let make = |accumulate| LinearWeightGrad { layout, weight, bias, accumulate }.into();
-            cx.push_to_parameters(make, &[x, dy], &[], &trained)?;
-        }
+        let layout = self.layout;
+        self.push_weight_grad(cx, x, dy, if self.bias { &[1, 2] } else { &[1] })?;
         if cx.wants(0) {
-            let dx = cx.push(LinearInputGrad { layout }, &[dy, weight])?[0];
+            let pending = if self.is_thin(cx.type_of_input(1)) { cx.take_pending(0) } else { None };
+            let dx = match pending {
+                None => cx.push(LinearInputGrad { layout }, &[dy, weight])?[0],
+                Some(pending) => cx.push(LinearAdd { layout: layout.transposed() }, &[pending, dy, weight])?[0],
+            };
             cx.give(0, dx)?;
         }
         Ok(())

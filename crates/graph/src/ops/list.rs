@@ -92,6 +92,7 @@ ops! { $
     head_loss: HeadLoss, HeadLossGrad;
     layer_norm: LayerNorm, LayerNormGrad;
     linear: Linear, LinearInputGrad, LinearWeightGrad;
+    linear_add: LinearAdd;
     moving_average: MovingAverage;
     paired_head_loss: PairedHeadLoss, PairedHeadLossGrad;
     parameter_update: ParameterUpdate;

@@ -29,6 +29,7 @@ mod head_loss;
 mod inner_parts;
 mod layer_norm;
 mod linear;
+mod linear_add;
 mod list;
 mod moving_average;
 mod paired_head_loss;

@@ -7,6 +7,7 @@ use clap::builder::PossibleValuesParser;
 use plimsoll_graph::Optimizer;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::optimizers::{Constants, Rule};
+use plimsoll_units::patterns::is_like;
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Args)]
@@ -77,7 +78,7 @@ impl OptimizerArgs {
         let names = model.parameter_names();
         let mut frozen = BTreeSet::new();
         for pattern in &self.freeze {
-            let matching = names.iter().filter(|name| matches(pattern, name)).cloned().collect::<Vec<_>>();
+            let matching = names.iter().filter(|name| is_like(pattern, name)).cloned().collect::<Vec<_>>();
             if matching.is_empty() {
                 let example = names.get(names.len() / 2).map_or("", String::as_str);
                 return Err(Failure::bad_input(format!("`--freeze {pattern}` matches no parameter of the model"))
@@ -86,44 +87,5 @@ impl OptimizerArgs {
             frozen.extend(matching);
         }
         Ok(frozen)
-    }
-}
-
-/// Whether a name matches a pattern in which each `*` matches any number of characters.
-fn matches(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
-    let Some(last) = parts.next_back() else { return rest.is_empty() };
-    for part in parts {
-        let Some(found) = rest.find(part) else { return false };
-        rest = &rest[found + part.len()..];
-    }
-    rest.ends_with(last)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_match_as_in_a_shell() {
-        let name = "transformer.h.1.attn.c_attn.weight";
-        for (pattern, expected) in [
-            (name, true),
-            ("*", true),
-            ("**", true),
-            ("transformer.h.1.*", true),
-            ("*.weight", true),
-            ("*.h.1.*.weight", true),
-            ("*attn*attn*", true),
-            ("*attn*attn*attn*", false),
-            ("*.bias", false),
-            ("h.1.*", false),
-            ("transformer", false),
-            ("transformer.h.1.attn.c_attn.weight*weight", false),
-            ("", false),
-        ] {
-            assert_eq!(matches(pattern, name), expected, "{pattern}");
-        }
     }
 }

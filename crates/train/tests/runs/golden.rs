@@ -6,7 +6,8 @@ use crate::support::{assert_close, plan_training};
 use plimsoll_exec::reference::{Value, interpret};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{
-    DType, Graph, Optimizer, Parameter, ProgramKind, SampleShape, Scalars, Storage, Targets, TensorId, TrainShape,
+    ADAPTER_PREFIX, AdapterFile, Adapters, DType, Graph, Optimizer, Parameter, ProgramKind, SampleShape, Scalars,
+    Storage, Targets, TensorId, TrainShape,
 };
 use plimsoll_plan::{Level, Levers, Precision, Recompute, plan_sampling};
 use plimsoll_train::{Engine, Sampling, Writer};
@@ -47,6 +48,7 @@ struct Golden {
     family: &'static str,
     archive: SafeTensors<'static>,
     model: ModelConfig,
+    adapters: Option<Adapters>,
     /// Samples, and tokens of each.
     tokens: [usize; 2],
     /// Targets of each sample.
@@ -56,7 +58,7 @@ struct Golden {
 impl Golden {
     /// The stored results of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 20] = [
+        let files: [(_, &'static [u8]); 24] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
             ("mistral", include_bytes!("../golden/mistral.safetensors")),
@@ -77,6 +79,10 @@ impl Golden {
             ("mixtral", include_bytes!("../golden/mixtral.safetensors")),
             ("t5 v1.0", include_bytes!("../golden/t5_v1_0.safetensors")),
             ("t5 v1.1", include_bytes!("../golden/t5_v1_1.safetensors")),
+            ("adapters of llama", include_bytes!("../golden/adapters_llama.safetensors")),
+            ("adapters of gpt2", include_bytes!("../golden/adapters_gpt2.safetensors")),
+            ("adapters of phi3", include_bytes!("../golden/adapters_phi3.safetensors")),
+            ("adapters of t5", include_bytes!("../golden/adapters_t5.safetensors")),
         ];
         files.into_iter().map(|(family, bytes)| Self::read(family, bytes)).collect()
     }
@@ -94,7 +100,9 @@ impl Golden {
             [shape[0], shape[1]]
         };
         let (tokens, [_, targets]) = (extents("tokens"), extents("targets"));
-        Self { family, archive, model, tokens, targets }
+        let adapters = metadata.metadata().as_ref().and_then(|m| m.get("adapters"));
+        let adapters = adapters.map(|text| adapters_of(&archive, text));
+        Self { family, archive, model, adapters, tokens, targets }
     }
 
     fn words(&self, name: &str) -> Vec<[u8; 4]> {
@@ -144,6 +152,20 @@ impl Golden {
     fn weight_count(&self) -> usize {
         self.archive.names().iter().filter(|name| name.starts_with("weight.")).count()
     }
+}
+
+/// The adapters of a stored `adapter_config.json`.
+fn adapters_of(archive: &SafeTensors, text: &str) -> Adapters {
+    let views = archive.tensors();
+    let trained = views.iter().filter_map(|(name, view)| Some((name.strip_prefix("grad.")?, view.shape())));
+    // In PEFT's files, parameters of the model that are trained whole have the prefix too.
+    let stored = trained.map(|(name, shape)| match name.starts_with(ADAPTER_PREFIX) {
+        true => (name.to_owned(), shape),
+        false => (format!("{ADAPTER_PREFIX}{name}"), shape),
+    });
+    let stored = stored.collect::<Vec<_>>();
+    let file = AdapterFile::from_json(text).expect("PEFT's own file");
+    file.adapters(stored.iter().map(|(name, shape)| (name.as_str(), *shape))).expect("PEFT's own file")
 }
 
 /// Runs the programs of the model's graph.
@@ -229,6 +251,7 @@ fn fast_with(golden: &Golden, levers: &Levers) -> Fast {
         head_chunk: 7,
         evaluates: true,
         sample_prefill: Some(PREFILL),
+        adapters: golden.adapters.clone(),
         ..TrainShape::default()
     };
     let (graph, plan) = plan_training(&golden.model, &shape, &Optimizer::default(), levers, samples, 2);
@@ -370,7 +393,8 @@ fn greedy_text_is_that_of_transformers() {
             source: golden.tokens[1],
         };
         let targets = Targets::cpu(2);
-        let (graph, plan) = plan_sampling(&golden.model, &shape, &targets, Bytes::gib(1)).expect("a sensible model");
+        let planned = plan_sampling(&golden.model, golden.adapters.as_ref(), &shape, &targets, Bytes::gib(1));
+        let (graph, plan) = planned.expect("a sensible model");
         let engine =
             Engine::new(Box::new(plimsoll_exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
         let mut fast = Fast { graph, engine };
@@ -409,13 +433,16 @@ fn every_gradient_is_pytorchs() {
             };
             let stored = graph.parameters.iter().flat_map(of).collect::<HashSet<_>>();
             assert_eq!(stored.len(), golden.weight_count(), "{name}");
+            let trained = golden.archive.names().iter().filter(|name| name.starts_with("grad.")).count();
+            let found = graph.parameters.iter().filter(|p| p.training.is_some()).flat_map(of).collect::<HashSet<_>>();
+            assert_eq!(found.len(), trained, "{name}: trained parameters");
             for parameter in &graph.parameters {
+                let Some(training) = &parameter.training else { continue };
                 let weight = &graph[parameter.tensor].name;
                 let expected = of_parameter(&golden, "grad", &graph, parameter);
                 let expected = expected.into_iter().map(f64::from).collect::<Vec<_>>();
                 let largest = expected.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
-                let gradient = parameter.training.as_ref().expect("every parameter is trained").gradient;
-                let found = machine.read(gradient);
+                let found = machine.read(training.gradient);
                 assert_close(&format!("{name}, {weight}"), &found, &expected, GRADIENTS * largest);
             }
         }
@@ -480,7 +507,7 @@ fn golden_values_hold_in_bf16_within_its_rounding() {
     for golden in Golden::all() {
         let (gradients, of_losses) = match golden.family {
             "t5 v1.0" => (50.0, 6.0),
-            "t5 v1.1" => (40.0, 6.0),
+            "t5 v1.1" | "adapters of t5" => (40.0, 6.0),
             "gemma3" => (30.0, 12.0),
             "qwen3" => (20.0, 12.0),
             "qwen3 moe" => (50.0, 12.0),
@@ -498,10 +525,11 @@ fn golden_values_hold_in_bf16_within_its_rounding() {
             assert_close(&format!("{}, loss {step}", golden.family), &[loss / expected], &[1.0], of_losses * BF16);
             if step == 0 {
                 for parameter in fast.graph.parameters.clone() {
+                    let Some(training) = &parameter.training else { continue };
                     let weight = &fast.graph[parameter.tensor].name.clone();
                     let expected = of_parameter(&golden, "grad", &fast.graph, &parameter);
                     let expected = expected.into_iter().map(f64::from).collect::<Vec<_>>();
-                    let found = fast.read(parameter.training.as_ref().expect("every parameter is trained").gradient);
+                    let found = fast.read(training.gradient);
                     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
                     let error = norm(&mut found.iter().zip(&expected).map(|(f, e)| f - e))
                         / norm(&mut expected.iter().copied());

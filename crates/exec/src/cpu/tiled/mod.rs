@@ -50,10 +50,10 @@ pub(super) enum Factor<'a> {
 pub(super) enum Sums<'a> {
     /// Added to the previous values if `keep`, and to `bias`, which has a value per column.
     F32 { into: MatrixMut<'a>, keep: bool, bias: Option<&'a [f32]> },
-    /// Rounded after `bias`, which has a value per column, was added.
-    F16 { into: MatrixMut<'a, f16>, bias: Option<&'a [f16]> },
-    /// Rounded after `bias`, which has a value per column, was added.
-    Bf16 { into: MatrixMut<'a, bf16>, bias: Option<&'a [bf16]> },
+    /// Rounded after `bias`, which has a value per column, and the previous values if `keep`, were added.
+    F16 { into: MatrixMut<'a, f16>, keep: bool, bias: Option<&'a [f16]> },
+    /// Rounded after `bias`, which has a value per column, and the previous values if `keep`, were added.
+    Bf16 { into: MatrixMut<'a, bf16>, keep: bool, bias: Option<&'a [bf16]> },
 }
 
 /// The same for each precision of a factor.
@@ -116,8 +116,8 @@ impl<'a> Factor<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// A result in this precision with contiguous rows, and its bias if there is one. In single precision it is added
-    /// to the previous values if `keep`. Panics if it does not have this size.
+    /// A result in this precision with contiguous rows, and its bias if there is one. It is added to the previous values
+    /// if `keep`. Panics if it does not have this size.
     pub(super) fn of(
         bytes: &'a mut [u8],
         dtype: DType,
@@ -133,10 +133,12 @@ impl<'a> Sums<'a> {
             },
             DType::F16 => Self::F16 {
                 into: MatrixMut::new(bytemuck::cast_slice_mut(bytes), rows, columns),
+                keep,
                 bias: bias.map(bytemuck::cast_slice),
             },
             DType::Bf16 => Self::Bf16 {
                 into: MatrixMut::new(bytemuck::cast_slice_mut(bytes), rows, columns),
+                keep,
                 bias: bias.map(bytemuck::cast_slice),
             },
             other => panic!("{other:?} cannot be the result of a product"),
@@ -170,12 +172,14 @@ impl<'a> Sums<'a> {
             Self::F32 { into, keep, bias } => {
                 Sums::F32 { into: into.part(rows, columns.clone()), keep: *keep, bias: bias.map(|bias| &bias[columns]) }
             }
-            Self::F16 { into, bias } => {
-                Sums::F16 { into: into.part(rows, columns.clone()), bias: bias.map(|bias| &bias[columns]) }
+            Self::F16 { into, keep, bias } => {
+                Sums::F16 { into: into.part(rows, columns.clone()), keep: *keep, bias: bias.map(|bias| &bias[columns]) }
             }
-            Self::Bf16 { into, bias } => {
-                Sums::Bf16 { into: into.part(rows, columns.clone()), bias: bias.map(|bias| &bias[columns]) }
-            }
+            Self::Bf16 { into, keep, bias } => Sums::Bf16 {
+                into: into.part(rows, columns.clone()),
+                keep: *keep,
+                bias: bias.map(|bias| &bias[columns]),
+            },
         }
     }
 
@@ -188,8 +192,12 @@ impl<'a> Sums<'a> {
             Self::F32 { into, keep, bias } => {
                 Box::new(into.row_parts(parts).map(move |into| Self::F32 { into, keep, bias }))
             }
-            Self::F16 { into, bias } => Box::new(into.row_parts(parts).map(move |into| Self::F16 { into, bias })),
-            Self::Bf16 { into, bias } => Box::new(into.row_parts(parts).map(move |into| Self::Bf16 { into, bias })),
+            Self::F16 { into, keep, bias } => {
+                Box::new(into.row_parts(parts).map(move |into| Self::F16 { into, keep, bias }))
+            }
+            Self::Bf16 { into, keep, bias } => {
+                Box::new(into.row_parts(parts).map(move |into| Self::Bf16 { into, keep, bias }))
+            }
         }
     }
 
@@ -207,16 +215,20 @@ impl<'a> Sums<'a> {
                     bias: bias.map(|bias| &bias[columns]),
                 }))
             }
-            Self::F16 { into, bias } => Box::new(
-                into.column_parts(parts)
-                    .zip(columns)
-                    .map(move |(into, columns)| Self::F16 { into, bias: bias.map(|bias| &bias[columns]) }),
-            ),
-            Self::Bf16 { into, bias } => Box::new(
-                into.column_parts(parts)
-                    .zip(columns)
-                    .map(move |(into, columns)| Self::Bf16 { into, bias: bias.map(|bias| &bias[columns]) }),
-            ),
+            Self::F16 { into, keep, bias } => {
+                Box::new(into.column_parts(parts).zip(columns).map(move |(into, columns)| Self::F16 {
+                    into,
+                    keep,
+                    bias: bias.map(|bias| &bias[columns]),
+                }))
+            }
+            Self::Bf16 { into, keep, bias } => {
+                Box::new(into.column_parts(parts).zip(columns).map(move |(into, columns)| Self::Bf16 {
+                    into,
+                    keep,
+                    bias: bias.map(|bias| &bias[columns]),
+                }))
+            }
         }
     }
 }
@@ -525,15 +537,16 @@ mod tests {
                         assert_eq!(after, expected, "{path:?} {rows} {columns} {inner} {case}: {row}, {column}");
                     }
                     let bias = numbers::<bf16>(columns, seed + 2);
+                    let added = |column: usize| if b_transposed { bias[column].to_f32() } else { 0.0 };
                     let before = numbers::<bf16>(rows * (columns + gap), seed + 1);
                     let mut after = before.clone();
                     let into = MatrixMut::strided(&mut after, rows, columns, columns + gap);
-                    let mut sums = Sums::Bf16 { into, bias: keep.then_some(&bias) };
+                    let mut sums = Sums::Bf16 { into, keep, bias: b_transposed.then_some(&bias) };
                     product_by(path, &mut sums, 0.5, a.into(), b.into(), &mut scratch, 1);
                     for (index, (before, after)) in before.into_iter().zip(after).enumerate().step_by(every) {
                         let (row, column) = (index / (columns + gap), index % (columns + gap));
                         let expected = match column < columns {
-                            true => exact(row, column) + if keep { bias[column].to_f32() } else { 0.0 },
+                            true => exact(row, column) + added(column) + if keep { before.to_f32() } else { 0.0 },
                             false => before.to_f32(),
                         };
                         assert_eq!(after, bf16::from_f32(expected), "{path:?} {rows} {columns} {inner} {case}");

@@ -2,6 +2,7 @@
 
 use super::super::half::Float;
 use super::super::matrix::MatrixMut;
+use super::super::sums::accumulate;
 use super::super::vectorize::vectorized;
 use super::Sums;
 use super::kernel::{MOST_COLUMNS, MOST_TILE, prefetch};
@@ -25,13 +26,13 @@ pub(super) fn store(
             scale_and_add(tile, scale, &added[..width]);
             write(&mut into.part(rows, columns), 1.0, tile, width, *keep);
         }
-        Sums::F16 { into, bias } => {
+        Sums::F16 { into, keep, bias } => {
             let bias = bias.map(|bias| &bias[columns.clone()]);
-            round(&mut into.part(rows, columns), bias, scale, tile, width);
+            round(&mut into.part(rows, columns), *keep, bias, scale, tile, width);
         }
-        Sums::Bf16 { into, bias } => {
+        Sums::Bf16 { into, keep, bias } => {
             let bias = bias.map(|bias| &bias[columns.clone()]);
-            round(&mut into.part(rows, columns), bias, scale, tile, width);
+            round(&mut into.part(rows, columns), *keep, bias, scale, tile, width);
         }
     }
 }
@@ -51,13 +52,28 @@ fn fetch_part<E: Float>(mut into: MatrixMut<E>) {
     }
 }
 
-fn round<E: Float>(into: &mut MatrixMut<E>, bias: Option<&[E]>, scale: f32, tile: &mut [f32], width: usize) {
+fn round<E: Float>(
+    into: &mut MatrixMut<E>,
+    keep: bool,
+    bias: Option<&[E]>,
+    scale: f32,
+    tile: &mut [f32],
+    width: usize,
+) {
     if scale != 1.0 || bias.is_some() {
         let mut added = [0.0; MOST_COLUMNS];
         if let Some(bias) = bias {
             E::widen(bias, &mut added[..bias.len()]);
         }
         scale_and_add(tile, scale, &added[..width]);
+    }
+    if keep {
+        for (row, sums) in (0..into.row_count()).zip(tile.chunks_exact_mut(width)) {
+            let mut previous = [0.0; MOST_COLUMNS];
+            let row = into.row(row);
+            E::widen(row, &mut previous[..row.len()]);
+            accumulate(&mut sums[..row.len()], &previous[..row.len()]);
+        }
     }
     let mut rounded = [E::zeroed(); MOST_TILE];
     let rounded = &mut rounded[..tile.len()];

@@ -12,7 +12,7 @@ impl CudaKernel for Cast {
     fn parts(&self, operands: &Operands) -> Vec<Part> {
         let (from, to) = (operands.io.inputs[0], operands.io.outputs[0]);
         if from.dtype == to.dtype {
-            return vec![transfer::copy(operands).into()];
+            return vec![transfer::copy_operand(operands).into()];
         }
         let entry = format!("cast_{}_{}", suffix(from.dtype), suffix(to.dtype));
         vec![launch("cast", entry, blocks(to.elements(), COUNT), elementwise::arguments(operands)).into()]

@@ -1,10 +1,11 @@
 //! Products of linear layers and of their gradients, and the sums over rows that are gradients of biases.
 
+use super::transfer::copy_operand;
 use super::{CudaKernel, row_sums};
 use crate::cuda::launch::{Operands, Part};
 use crate::cuda::product::{Factors, Matrix, Product};
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{InnerParts, Linear, LinearInputGrad, LinearWeightGrad, WeightLayout};
+use plimsoll_graph::ops::{InnerParts, Linear, LinearAdd, LinearInputGrad, LinearWeightGrad, WeightLayout};
 
 impl CudaKernel for Linear {
     fn parts(&self, operands: &Operands) -> Vec<Part> {
@@ -23,6 +24,28 @@ impl CudaKernel for Linear {
             partial: 0,
         };
         vec![product.part(operands)]
+    }
+}
+
+impl CudaKernel for LinearAdd {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        let [base, x, weight] = [0, 1, 2].map(|index| operands.io.inputs[index]);
+        let (from, to) = self.layout.extents(weight);
+        let y = operands.outputs[0];
+        let product = Product {
+            factors: if self.layout == WeightLayout::InOut { Factors::Plain } else { Factors::RightTransposed },
+            left: Matrix { address: operands.inputs[1], dtype: x.dtype, stride: from },
+            right: Matrix { address: operands.inputs[2], dtype: weight.dtype, stride: weight.columns() },
+            result: Matrix { address: y, dtype: base.dtype, stride: to },
+            bias: 0,
+            scaled_by: 0,
+            extents: [x.rows(), to, from],
+            accumulate: true,
+            parts: InnerParts::whole(from),
+            partial: 0,
+        };
+        let copy = (operands.inputs[0] != y).then(|| copy_operand(operands).into());
+        copy.into_iter().chain([product.part(operands)]).collect()
     }
 }
 

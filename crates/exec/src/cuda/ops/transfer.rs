@@ -10,12 +10,12 @@ const BLOCK_BYTES: usize = 1 << 16;
 
 impl CudaKernel for Transfer {
     fn parts(&self, operands: &Operands) -> Vec<Part> {
-        vec![copy(operands).into()]
+        vec![copy_operand(operands).into()]
     }
 }
 
-/// Copies the only operand to the only result.
-pub(super) fn copy(operands: &Operands) -> Launch {
+/// Copies the first operand to the first result.
+pub(super) fn copy_operand(operands: &Operands) -> Launch {
     let bytes = operands.io.outputs[0].bytes().0;
     let arguments = Arguments::default().addresses(&[operands.inputs[0], operands.outputs[0]]).long(bytes);
     launch("transfer", "transfer", line((bytes as usize).div_ceil(BLOCK_BYTES)), arguments)

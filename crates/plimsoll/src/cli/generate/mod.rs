@@ -158,7 +158,7 @@ impl GenerateArgs {
     fn engine(&self, folder: &Path, chosen: &Chosen, shape: &SampleShape) -> Result<Engine, Failure> {
         let opened = self.device.open(&self.budget, None)?;
         let (targets, budget) = (opened.device.targets, opened.device.budget.bytes);
-        let (graph, plan) = plan_sampling(&chosen.config, shape, &targets, budget)?;
+        let (graph, plan) = plan_sampling(&chosen.config, None, shape, &targets, budget)?;
         if plan.peak() > budget {
             let short = plan.peak() - budget;
             let message = format!("{} needs {}, the budget is {budget} (short {short})", chosen.name, plan.peak());

@@ -1,0 +1,182 @@
+//! `adapter_config.json` of PEFT: reading and writing. The layers that have adapters, and their ranks, are read from
+//! the tensors of the file next to it, since a pattern of names may have any form.
+
+use crate::adapters::{ADAPTER_PREFIX, Adapter, Adapters};
+use crate::models::ModelConfig;
+use plimsoll_units::patterns::is_named;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A key of `adapter_config.json` has a value that is not supported.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` {problem}")]
+pub struct AdapterFileError {
+    /// The key; `(file)` if the text is not an object.
+    pub key: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+fn bad(key: &str, problem: impl Into<String>) -> AdapterFileError {
+    AdapterFileError { key: key.to_owned(), problem: problem.into() }
+}
+
+/// Keys that change what an adapter computes and have no counterpart here, with the values that leave it unchanged.
+const CHANGES: &[(&str, &[&str])] = &[
+    ("peft_type", &["\"LORA\""]),
+    ("use_dora", &["false"]),
+    ("bias", &["\"none\""]),
+    ("lora_bias", &["false"]),
+    ("use_qalora", &["false"]),
+    ("use_bdlora", &["false"]),
+    ("alora_invocation_tokens", &[]),
+    ("trainable_token_indices", &[]),
+    ("target_parameters", &["[]"]),
+    ("layer_replication", &[]),
+    ("velora_config", &[]),
+    ("arrow_config", &[]),
+    ("kasa_config", &[]),
+    ("monteclora_config", &[]),
+    ("megatron_config", &[]),
+];
+
+/// Settings of an `adapter_config.json`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdapterFile {
+    keys: Map<String, Value>,
+}
+
+impl AdapterFile {
+    /// Parses the text. Errors: it is not an object, or a key asks for another kind of adapter.
+    pub fn from_json(text: &str) -> Result<Self, AdapterFileError> {
+        let value = serde_json::from_str(text).map_err(|error| bad("(file)", format!("is not valid JSON: {error}")))?;
+        let Value::Object(keys) = value else { return Err(bad("(file)", "is not an object")) };
+        for (key, plain) in CHANGES {
+            let found = keys.get(*key).filter(|value| !value.is_null()).map(Value::to_string);
+            if let Some(found) = found.filter(|found| !plain.contains(&found.as_str())) {
+                return Err(bad(key, format!("is {found}, which is not supported; only plain LoRA adapters are")));
+            }
+        }
+        Ok(Self { keys })
+    }
+
+    /// The name or path of the model that the adapters belong to.
+    pub fn base(&self) -> Option<&str> {
+        self.keys.get("base_model_name_or_path")?.as_str()
+    }
+
+    /// The adapters, by the names and shapes of the tensors in their file. Errors: a key lacks or has an impossible value,
+    /// or there are no adapters.
+    pub fn adapters<'t>(
+        &self,
+        tensors: impl IntoIterator<Item = (&'t str, &'t [usize])>,
+    ) -> Result<Adapters, AdapterFileError> {
+        let dropout = self.number("lora_dropout")?.unwrap_or(0.0);
+        if !(0.0..1.0).contains(&dropout) {
+            return Err(bad("lora_dropout", format!("is {dropout}; it must be from 0 to less than 1")));
+        }
+        let alpha = self.number("lora_alpha")?.ok_or_else(|| bad("lora_alpha", "is missing"))?;
+        let alphas = self.alphas()?;
+        let is_stabilized = self.keys.get("use_rslora").and_then(Value::as_bool).unwrap_or(false);
+        let mut adapters = Adapters { dropout: dropout as f32, ..Adapters::default() };
+        for (name, shape) in tensors {
+            let Some(path) = name.strip_prefix(ADAPTER_PREFIX) else {
+                return Err(bad("(file)", format!("has the tensor `{name}`, which is not one of an adapter")));
+            };
+            if let Some(module) = path.strip_suffix(".lora_A.weight") {
+                let rank = shape.first().copied().unwrap_or(0);
+                let alpha = alphas.iter().find(|(key, _)| is_named(module, key)).map_or(alpha, |(_, alpha)| *alpha);
+                let over = if is_stabilized { (rank as f64).sqrt() } else { rank as f64 };
+                let scale = (alpha / over) as f32;
+                adapters.layers.insert(module.to_owned(), Adapter { rank, scale });
+            } else if !path.ends_with(".lora_B.weight") {
+                adapters.saved.insert(path.to_owned());
+            }
+        }
+        match adapters.layers.is_empty() {
+            true => Err(bad("(file)", "has no tensors of adapters")),
+            false => Ok(adapters),
+        }
+    }
+
+    fn number(&self, key: &str) -> Result<Option<f64>, AdapterFileError> {
+        match self.keys.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => value.as_f64().map(Some).ok_or_else(|| bad(key, format!("is {value}, not a number"))),
+        }
+    }
+
+    /// Alphas of single layers.
+    fn alphas(&self) -> Result<BTreeMap<&str, f64>, AdapterFileError> {
+        let Some(Value::Object(patterns)) = self.keys.get("alpha_pattern") else { return Ok(BTreeMap::new()) };
+        let read = |(key, value): (_, &Value)| {
+            let is_name = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);
+            let key: &String = key;
+            match value.as_f64().filter(|_| key.chars().all(is_name)) {
+                Some(alpha) => Ok((key.as_str(), alpha)),
+                None => {
+                    Err(bad("alpha_pattern", format!("has `{key}`: {value}, not the name of a layer and a number")))
+                }
+            }
+        };
+        patterns.iter().map(read).collect()
+    }
+}
+
+impl Adapters {
+    /// The `adapter_config.json` that PEFT reads. `base`: the name or path of the model's weights.
+    pub fn to_json(&self, model: &ModelConfig, base: Option<&str>) -> String {
+        let most_frequent = |values: BTreeMap<u64, usize>| values.into_iter().max_by_key(|(_, count)| *count);
+        let mut ranks = BTreeMap::new();
+        let mut alphas = BTreeMap::new();
+        let alpha_of = |adapter: &Adapter| f64::from(adapter.scale) * adapter.rank as f64;
+        for adapter in self.layers.values() {
+            *ranks.entry(adapter.rank as u64).or_insert(0) += 1;
+            *alphas.entry(alpha_of(adapter).to_bits()).or_insert(0) += 1;
+        }
+        let rank = most_frequent(ranks).map_or(0, |(rank, _)| rank);
+        let alpha = most_frequent(alphas).map_or(0.0, |(bits, _)| f64::from_bits(bits));
+        let others = |value: fn(&Adapter) -> f64, usual: f64| {
+            let differs = |(_, adapter): &(_, &Adapter)| value(adapter) != usual;
+            let number = |value: f64| if value.fract() == 0.0 { json!(value as u64) } else { json!(value) };
+            let other = self.layers.iter().filter(differs);
+            other.map(|(name, adapter)| (name.clone(), number(value(adapter)))).collect::<Map<_, _>>()
+        };
+        let rank_pattern = others(|adapter| adapter.rank as f64, rank as f64);
+        let alpha_pattern = others(|adapter| f64::from(adapter.scale) * adapter.rank as f64, alpha);
+        let module = |name: &String| name.rsplit_once('.').map_or(name.clone(), |(module, _)| module.to_owned());
+        let saved = self.saved.iter().map(module).collect::<BTreeSet<_>>();
+        let task = if model.decoder_start().is_some() { "SEQ_2_SEQ_LM" } else { "CAUSAL_LM" };
+        let config = json!({
+            "peft_type": "LORA",
+            "task_type": task,
+            "base_model_name_or_path": base,
+            "inference_mode": true,
+            "r": rank,
+            "lora_alpha": if alpha.fract() == 0.0 { json!(alpha as u64) } else { json!(alpha) },
+            "lora_dropout": self.dropout,
+            "target_modules": self.target_modules(model),
+            "rank_pattern": rank_pattern,
+            "alpha_pattern": alpha_pattern,
+            "modules_to_save": if saved.is_empty() { Value::Null } else { json!(saved) },
+            "bias": "none",
+            "fan_in_fan_out": model.model_type() == "gpt2",
+            "use_rslora": false,
+            "use_dora": false,
+        });
+        let mut text = serde_json::to_string_pretty(&config).expect("plain data");
+        text.push('\n');
+        text
+    }
+
+    /// Names that match the adapters' layers and no other: the last parts of their names if these do.
+    fn target_modules(&self, model: &ModelConfig) -> Vec<String> {
+        let end = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
+        let ends = self.layers.keys().map(|name| end(name)).collect::<BTreeSet<_>>();
+        let known = model.linear_layers().unwrap_or_default();
+        let is_exact = known.iter().all(|layer| {
+            self.layers.contains_key(&layer.module) || !ends.iter().any(|end| is_named(&layer.module, end))
+        });
+        if is_exact { ends.into_iter().collect() } else { self.layers.keys().cloned().collect() }
+    }
+}

@@ -1,0 +1,266 @@
+//! Low-rank adapters (LoRA, Hu et al. 2021): small trained matrices that are added to the frozen weights of linear
+//! layers. A rewrite of a forward pass, before its gradient is built: ops, kernels and models do not know of it.
+//!
+//! ```text
+//!   x ─┬───────────────────────────────► linear W ─► base ─┐
+//!      └─► (dropout) ─► linear A ─► scale ─► t ──► linear_add B ─► y
+//! ```
+//!
+//! t is computed before the base, so that the backward pass adds A's part of the gradient of x in place. The sum in y
+//! is in place too, so that an adapter needs no second tensor of the size of x or y.
+//! Not here: which layers get adapters (`adapter_targets.rs`).
+
+use crate::models::{Caches, Inputs, Mode, ModelConfig, Weights};
+use crate::ops::{Dropout, DropoutKey, Linear, LinearAdd, Op, Scale, WeightLayout};
+use crate::{DType, Graph, GraphError, Init, Lengths, Parameter, ProgramBuilder, Role, Storage, StoredPiece, TensorId};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The adapters of a model.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Adapters {
+    /// By the layer's name in the model's files, such as `model.layers.0.self_attn.q_proj`.
+    pub layers: BTreeMap<String, Adapter>,
+    /// The part of the adapters' inputs that is dropped in training, in [0, 1).
+    pub dropout: f32,
+    /// Names of parameters of the model that are trained whole. All others are frozen.
+    pub saved: BTreeSet<String>,
+}
+
+/// The adapter of a linear layer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Adapter {
+    /// Columns of the first matrix and rows of the second.
+    pub rank: usize,
+    /// Factor of the adapter's result.
+    pub scale: f32,
+}
+
+/// A linear layer that can have an adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinearLayer {
+    /// The name of its weight in the graph.
+    pub weight: String,
+    /// Its name in the model's files. Several layers of the graph may be parts of one layer there.
+    pub module: String,
+    /// Number of its inputs.
+    pub inputs: usize,
+    /// Number of its outputs; of the whole layer in the files if this is a part of it.
+    pub outputs: usize,
+}
+
+/// The end of a weight's name.
+const WEIGHT: &str = ".weight";
+
+/// The start of the name of every tensor in a file of adapters, as PEFT writes it.
+pub const ADAPTER_PREFIX: &str = "base_model.model.";
+
+/// The sites of adapters' dropout follow those of the model's own.
+const FIRST_SITE: u32 = 1 << 19;
+/// The sites of a second pass through the model.
+const SITES: u32 = 1 << 20;
+
+/// A parameter's tensor in the model's files, if it is in one: its name, its shape, and the parameter's first element.
+fn place(graph: &Graph, parameter: &Parameter) -> Option<(String, Vec<usize>, usize)> {
+    match parameter.stored.as_slice() {
+        [] => Some((graph[parameter.tensor].name.to_string(), graph[parameter.tensor].ty.shape.to_vec(), 0)),
+        [StoredPiece { tensor, shape, from, .. }] => Some((tensor.to_string(), shape.clone(), *from)),
+        _ => None,
+    }
+}
+
+impl ModelConfig {
+    /// The linear layers of the blocks that can have adapters, in the order of the parameters: all except routers of
+    /// experts, the experts themselves and the output head. Errors: `BadConfig`.
+    pub fn linear_layers(&self) -> Result<Vec<LinearLayer>, GraphError> {
+        self.validate()?;
+        let mut graph = Graph::default();
+        let weights = self.declare(&mut graph);
+        let mut builder = ProgramBuilder::new(&mut graph);
+        let lengths = Lengths { tokens: 1, target: self.decoder_start().map(|_| 1) };
+        let mut input = |name: &str| builder.input(name, &[1, 1], DType::I32);
+        let decoder = lengths.target.map(|_| [input("decoder_tokens"), input("decoder_segments")]);
+        let segments = decoder.map(|_| input("segments"));
+        let inputs = Inputs { tokens: input("tokens"), positions: None, segments, decoder };
+        weights.forward(&mut builder, &inputs, Mode::Evaluate, &Caches::default())?;
+        let nodes = builder.nodes;
+        let routed = nodes.iter().filter(|node| matches!(node.op, Op::Route(_))).flat_map(|node| node.inputs.clone());
+        let routed = routed.collect::<BTreeSet<_>>();
+        let mut layouts = HashMap::new();
+        for node in &nodes {
+            if let (Op::Linear(linear), false) = (&node.op, routed.contains(&node.outputs[0])) {
+                layouts.insert(node.inputs[1], linear.layout);
+            }
+        }
+        let layers = graph.parameters.iter().filter_map(|parameter| {
+            let layout = layouts.get(&parameter.tensor)?;
+            let (name, shape, _) = place(&graph, parameter)?;
+            let (inputs, outputs) = match layout {
+                WeightLayout::InOut => (shape[0], shape[1]),
+                WeightLayout::OutIn => (shape[1], shape[0]),
+            };
+            let weight = graph[parameter.tensor].name.to_string();
+            Some(LinearLayer { weight, module: name.strip_suffix(WEIGHT)?.to_owned(), inputs, outputs })
+        });
+        Ok(layers.collect())
+    }
+}
+
+/// A model in a graph, with its adapters if it has any.
+#[derive(Debug, Clone)]
+pub(crate) struct Adapted {
+    weights: Weights,
+    dropout: f32,
+    /// By the weight of the layer.
+    of: HashMap<TensorId, Matrices>,
+}
+
+/// An adapter's parameters.
+#[derive(Debug, Clone, Copy)]
+struct Matrices {
+    down: TensorId,
+    up: TensorId,
+    scale: f32,
+    site: u32,
+}
+
+impl Adapted {
+    /// Declares the parameters. Errors: `UnknownParameter` if a layer does not exist.
+    pub(crate) fn declare(
+        graph: &mut Graph,
+        model: &ModelConfig,
+        adapters: Option<&Adapters>,
+    ) -> Result<Self, GraphError> {
+        let weights = model.declare(graph);
+        let Some(adapters) = adapters else { return Ok(Self { weights, dropout: 0.0, of: HashMap::new() }) };
+        let known = model.linear_layers()?;
+        for name in adapters.layers.keys() {
+            if !known.iter().any(|layer| layer.module == *name) {
+                return Err(GraphError::UnknownParameter { name: format!("{name}{WEIGHT}") });
+            }
+        }
+        let mut of = HashMap::new();
+        let mut downs = HashMap::new();
+        for layer in known {
+            let Some(&Adapter { rank, scale }) = adapters.layers.get(&layer.module) else { continue };
+            let path = format!("{ADAPTER_PREFIX}{}", layer.module);
+            // PEFT draws A uniformly within 1/√inputs; this has the same variance.
+            let init = Init::Normal((3.0 * layer.inputs as f32).sqrt().recip());
+            let next = u32::try_from(downs.len()).expect("a model has fewer than 2^32 layers");
+            let (down, site) = *downs.entry(layer.module.clone()).or_insert_with(|| {
+                (graph.parameter(format!("{path}.lora_A{WEIGHT}"), &[rank, layer.inputs], init, true), next)
+            });
+            let parameter = graph.parameters.iter().find(|p| *graph[p.tensor].name == *layer.weight);
+            let parameter = parameter.expect("layers are parameters").clone();
+            let up = declare_up(graph, &parameter, &layer, rank, &format!("{path}.lora_B{WEIGHT}"));
+            of.insert(parameter.tensor, Matrices { down, up, scale, site: FIRST_SITE + site });
+        }
+        Ok(Self { weights, dropout: adapters.dropout, of })
+    }
+
+    /// The head's weight (V, C).
+    pub(crate) fn head(&self) -> TensorId {
+        self.weights.head()
+    }
+
+    /// Soft limit of the logits.
+    pub(crate) fn logit_cap(&self) -> Option<f32> {
+        self.weights.logit_cap()
+    }
+
+    /// Appends the forward pass up to the input of the output head: (B, T, C).
+    pub(crate) fn forward(
+        &self,
+        builder: &mut ProgramBuilder,
+        inputs: &Inputs,
+        mode: Mode,
+        caches: &Caches,
+    ) -> Result<TensorId, GraphError> {
+        let first = builder.nodes.len();
+        let hidden = self.weights.forward(builder, inputs, mode, caches)?;
+        self.adapt(builder, first, mode)?;
+        Ok(hidden)
+    }
+
+    /// Appends the encoder, if there is one; it fills the caches of the source.
+    pub(crate) fn cache_source(
+        &self,
+        builder: &mut ProgramBuilder,
+        inputs: &Inputs,
+        caches: &Caches,
+    ) -> Result<(), GraphError> {
+        let first = builder.nodes.len();
+        self.weights.cache_source(builder, inputs, caches)?;
+        self.adapt(builder, first, Mode::Cached)
+    }
+
+    /// Adds the adapters to the linear layers among the nodes from `first` on. A layer keeps the tensor of its result.
+    fn adapt(&self, builder: &mut ProgramBuilder, first: usize, mode: Mode) -> Result<(), GraphError> {
+        if self.of.is_empty() {
+            return Ok(());
+        }
+        let mut inner = HashMap::new();
+        for mut node in builder.nodes.split_off(first) {
+            let found = if let Op::Linear(_) = node.op { self.of.get(&node.inputs[1]).copied() } else { None };
+            let Some(matrices) = found else {
+                builder.nodes.push(node);
+                continue;
+            };
+            let (x, y) = (node.inputs[0], node.outputs[0]);
+            let name = builder.graph[y].name.clone();
+            builder.scope(format!("{name}/adapter"), node.block);
+            let t = match inner.get(&(x, matrices.down)) {
+                Some(&t) => t,
+                None => {
+                    let t = self.inner(builder, x, &matrices, mode)?;
+                    inner.insert((x, matrices.down), t);
+                    t
+                }
+            };
+            let ty = builder.graph[y].ty.clone();
+            let base = builder.graph.tensor(format!("{name}/base"), ty, Role::Activation, Storage::Transient);
+            node.outputs[0] = base;
+            builder.nodes.push(node);
+            builder.push_into(LinearAdd { layout: WeightLayout::OutIn }, &[base, t, matrices.up], &[Some(y)])?;
+        }
+        Ok(())
+    }
+
+    /// scale · A x, of x after dropout.
+    fn inner(
+        &self,
+        builder: &mut ProgramBuilder,
+        x: TensorId,
+        matrices: &Matrices,
+        mode: Mode,
+    ) -> Result<TensorId, GraphError> {
+        let x = match mode {
+            Mode::Train { draw } if self.dropout > 0.0 => {
+                let key = DropoutKey { rate: self.dropout, site: draw * SITES + matrices.site };
+                builder.apply(Dropout { key }, &[x])?
+            }
+            _ => x,
+        };
+        let t = builder.apply(Linear { layout: WeightLayout::OutIn, bias: false }, &[x, matrices.down])?;
+        builder.apply(Scale { factor: matrices.scale }, &[t])
+    }
+}
+
+/// Declares the second matrix (outputs, rank). If the layer is a part of a layer in the files, so is the matrix.
+fn declare_up(graph: &mut Graph, parameter: &Parameter, layer: &LinearLayer, rank: usize, path: &str) -> TensorId {
+    let (_, whole, from) = place(graph, parameter).expect("the layer is in one tensor");
+    if parameter.stored.is_empty() {
+        return graph.parameter(path, &[layer.outputs, rank], Init::Zeros, true);
+    }
+    let own = graph[parameter.tensor].ty.shape[0];
+    let piece = StoredPiece {
+        tensor: path.into(),
+        shape: vec![layer.outputs, rank],
+        from: from / whole[1] * rank,
+        at: 0,
+        elements: own * rank,
+    };
+    let name = graph[parameter.tensor].name.clone();
+    let part = name.rsplit_once(':').map_or("part", |(_, part)| part);
+    graph.pieces(format!("{path}:{part}"), &[own, rank], Init::Zeros, true, vec![piece])
+}

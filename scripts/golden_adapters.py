@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Creates the golden values for tests of low-rank adapters.
+
+The tiny models of golden_gpt2.py, golden_decoders.py and golden_t5.py with PEFT's LoRA adapters, on the same batches. The
+files, crates/train/tests/golden/adapters_FAMILY.safetensors, contain the tensors of the family's file. The parameters of the model
+are under its names and have no gradients; those of adapters are under the names in PEFT's adapter_model.safetensors. The metadata
+contains `adapters`, PEFT's adapter_config.json, in addition. Both matrices of all adapters are random:
+
+    adapters_llama   all linear layers; other ranks and alphas for some; the head is trained whole
+    adapters_gpt2    the packed layer of queries, keys and values, whose weight is stored transposed
+    adapters_phi3    packed layers, which are several layers in our graph and share an adapter
+    adapters_t5      layers of the encoder and of the decoder, with the factor for stable ranks
+
+usage:  python scripts/golden_adapters.py [OUT_DIR]
+needs:  pip install torch transformers peft safetensors
+The committed values were made with torch 2.15.0, transformers 5.24.0 and peft 0.21.2.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+
+import peft
+import torch
+
+import golden
+import golden_decoders
+import golden_gpt2
+import golden_t5
+
+
+def with_adapters(model, std: float, **settings):
+    """The model with random adapters. Larger ones have gradients that are clipped, and amplify rounding."""
+    config = peft.LoraConfig(init_lora_weights=False, **settings)
+    model = peft.get_peft_model(model, config)
+    generator = torch.Generator().manual_seed(golden.SEED + 2)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".lora_" in name:
+                parameter.normal_(0.0, std, generator=generator)
+    return model
+
+
+def adapter_json(model) -> str:
+    """The adapter_config.json that save_pretrained writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        config = json.loads((Path(folder) / "adapter_config.json").read_text())
+    return json.dumps(config | {"target_modules": sorted(config["target_modules"])}, indent=1)
+
+
+def llama():
+    model = golden_decoders.tiny("llama")
+    config = golden.config_json(model)
+    model = with_adapters(
+        model,
+        0.15,
+        r=3,
+        lora_alpha=6,
+        target_modules="all-linear",
+        rank_pattern={"q_proj": 2, "layers.1.mlp.down_proj": 5},
+        alpha_pattern={"up_proj": 9},
+        modules_to_save=["lm_head"],
+        task_type="CAUSAL_LM",
+    )
+    return golden_decoders.golden_tensors(model), config, adapter_json(model)
+
+
+def gpt2():
+    model = golden_gpt2.tiny_gpt2()
+    config = golden.config_json(model)
+    model = with_adapters(
+        model, 0.3, r=2, lora_alpha=5, target_modules=["c_attn", "mlp.c_proj"], fan_in_fan_out=True, task_type="CAUSAL_LM"
+    )
+    return golden_gpt2.golden_tensors(model), config, adapter_json(model)
+
+
+def phi3():
+    model = golden_decoders.tiny("phi3")
+    config = golden.config_json(model)
+    model = with_adapters(
+        model, 0.3, r=3, lora_alpha=4, target_modules=["qkv_proj", "gate_up_proj", "o_proj"], task_type="CAUSAL_LM"
+    )
+    return golden_decoders.golden_tensors(model), config, adapter_json(model)
+
+
+def t5():
+    model = golden_t5.tiny_t5(v1_1=True)
+    config = golden.config_json(model)
+    model = with_adapters(
+        model, 0.15, r=4, lora_alpha=3, use_rslora=True, target_modules=["q", "v", "wo"], task_type="SEQ_2_SEQ_LM"
+    )
+    return golden_t5.golden_tensors(model), config, adapter_json(model)
+
+
+if __name__ == "__main__":
+    makers = {"llama": llama, "gpt2": gpt2, "phi3": phi3, "t5": t5}
+    golden.write_models(__file__, {f"adapters_{name}": make for name, make in makers.items()})
