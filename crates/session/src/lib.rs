@@ -67,6 +67,7 @@
 //!         tokenizer: tokenizer.spec().to_string(),
 //!         precision: "fp32".to_owned(),
 //!         loss_scale: None,
+//!         base: None,
 //!         safe_settings: None,
 //!     },
 //!     dataset: Arc::new(dataset),

@@ -6,7 +6,9 @@ use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_exec::{
     Capabilities, Device, DeviceError, Room, converted, fill_normal, remainders, run_program, run_program_timed,
 };
-use plimsoll_graph::{DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKind, ProgramName, Scalars, TensorId};
+use plimsoll_graph::{
+    ADAPTER_PREFIX, DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKind, ProgramName, Scalars, TensorId,
+};
 use plimsoll_plan::{Plan, validate};
 use std::borrow::Cow;
 
@@ -93,11 +95,29 @@ impl Engine {
         &self.plan[tensor].name
     }
 
+    /// Whether the parameters include adapters.
+    pub fn is_adapted(&self) -> bool {
+        self.parameters.iter().any(|parameter| self.name(parameter.tensor).starts_with(ADAPTER_PREFIX))
+    }
+
     /// Initializes all weights as their model specifies, in parts. Each value is a function of the seed and its index.
     pub fn initialize(&mut self, seed: u64) -> Result<(), TrainError> {
+        self.initialize_those(seed, |_| true)
+    }
+
+    /// Initializes the adapters only.
+    pub fn initialize_adapters(&mut self, seed: u64) -> Result<(), TrainError> {
+        self.initialize_those(seed, |name| name.starts_with(ADAPTER_PREFIX))
+    }
+
+    /// Initializes the weights with these names.
+    fn initialize_those(&mut self, seed: u64, is_one: impl Fn(&str) -> bool) -> Result<(), TrainError> {
         let key = [seed as u32, (seed >> 32) as u32];
         let mut values = Vec::with_capacity(PART);
         for (index, parameter) in self.parameters.clone().iter().enumerate() {
+            if !is_one(self.name(parameter.tensor)) {
+                continue;
+            }
             let elements = self.plan[parameter.tensor].ty.elements();
             for first in (0..elements).step_by(PART) {
                 let count = PART.min(elements - first);

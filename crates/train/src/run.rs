@@ -20,6 +20,8 @@ pub struct TrainerConfig {
     pub model: ModelConfig,
     /// The files that make its checkpoints model folders.
     pub model_folder: ModelFolder,
+    /// The weights below its adapters, if only adapters are trained.
+    pub base: Option<Base>,
     /// The length of the run.
     pub length: Length,
     /// The learning-rate schedule.
@@ -47,12 +49,21 @@ pub struct TrainerConfig {
     pub safe_settings: Option<String>,
 }
 
+/// The frozen weights below the adapters of a run. Checkpoints do not contain them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// A folder with `model.safetensors`; `None` for weights initialized from the seed.
+    pub weights: Option<PathBuf>,
+    /// A folder with the adapters to start from; `None` for new ones.
+    pub adapters: Option<PathBuf>,
+}
+
 /// The source of the initial weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
     /// Initialized from the seed.
     Fresh,
-    /// A folder with `model.safetensors`.
+    /// A folder with `model.safetensors`. With adapters, those of [`Base`] are loaded instead.
     Weights(PathBuf),
     /// A checkpoint of this run.
     Resume(PathBuf),

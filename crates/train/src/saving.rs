@@ -79,6 +79,7 @@ impl Trainer<'_> {
         RunState {
             version: RunState::VERSION,
             branch: session.branch,
+            base: session.base.clone(),
             step: session.step,
             samples_seen: session.step * plan.global_batch as u64,
             seen: session.seen,

@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{self, CheckpointError, RunState, TrainingCounts, check_same_run};
 use crate::sinks::Sinks;
+use crate::start::load_first;
 use crate::step::Expected;
 use crate::undo::Undo;
 use crate::{History, LossScale, Pace, Start, TrainError, Trainer};
@@ -24,6 +25,8 @@ pub(crate) struct Session<'a> {
     pub paused: Duration,
     /// The branch of the run.
     pub branch: u64,
+    /// A checksum of the weights below the adapters.
+    pub base: Option<String>,
     pub step: u64,
     /// Number of updates: steps minus skipped updates.
     pub updates: u64,
@@ -75,9 +78,8 @@ impl<'a> Trainer<'a> {
         let mut pending = Vec::new();
         let mut state = None;
         match start {
-            Start::Fresh => self.engine.initialize(self.config.seed)?,
-            Start::Weights(path) => checkpoint::load_weights(self.engine, path)?,
             Start::Resume(path) => state = Some(self.restore(path)?),
+            first => load_first(self.engine, first, self.config.base.as_ref(), self.config.seed)?,
         }
         let mut evaluated = None;
         if let (Start::Resume(path), Some(state)) = (start, &state) {
@@ -110,6 +112,13 @@ impl<'a> Trainer<'a> {
             paused: Duration::ZERO,
             seconds_before: state.as_ref().map_or(0.0, |state| state.seconds),
             branch: branches.current(),
+            base: self
+                .config
+                .base
+                .as_ref()
+                .and_then(|base| base.weights.as_deref())
+                .map(checkpoint::fingerprint)
+                .transpose()?,
             step: state.as_ref().map_or(0, |state| state.step),
             updates: state.as_ref().map_or(0, |state| state.updates),
             loss_scale: state.as_ref().map_or(self.config.loss_scale, |state| state.loss_scale),
@@ -125,7 +134,7 @@ impl<'a> Trainer<'a> {
             seen: state.as_ref().map_or(TrainingCounts::default(), |state| state.seen),
             undo: None,
         };
-        session.undo = Undo::of(self.engine.plan(), start.clone(), session.step, self.config.seed);
+        session.undo = Undo::of(self.engine.plan(), start.clone(), session.step, self.config);
         if let (Start::Resume(path), Some(state)) = (start, &state) {
             // The process that saved it may have ended before its name was durable. Unless it is now, the state is saved again.
             let settled = checkpoint::settle(self.folder.disk(), path, state);
@@ -139,6 +148,9 @@ impl<'a> Trainer<'a> {
     fn restore(&mut self, path: &Path) -> Result<RunState, TrainError> {
         let state = checkpoint::verify(path)?;
         check_same_run(path, &state, self.dataset.fingerprint(), self.engine.plan(), self.config)?;
+        if let Some(base) = &self.config.base {
+            base.load(self.engine, self.config.seed)?;
+        }
         checkpoint::restore(self.engine, path)?;
         Ok(state)
     }

@@ -6,8 +6,9 @@
 //! This costs a few bytes per step since a checkpoint, and time only if a run diverges.
 
 use crate::checkpoint;
+use crate::start::load_first;
 use crate::step::run_step;
-use crate::{Engine, Start, TrainError};
+use crate::{Base, Engine, Start, TrainError, TrainerConfig};
 use plimsoll_data::{Dataset, Loader};
 use plimsoll_graph::{ProgramKind, Scalars};
 use plimsoll_plan::{Plan, PlannedProgram};
@@ -21,14 +22,16 @@ pub(crate) struct Undo {
     /// The last step included in `origin`.
     step: u64,
     seed: u64,
+    base: Option<Base>,
     /// The scalars of the steps since then.
     made: Vec<Scalars>,
 }
 
 impl Undo {
     /// For a run that starts at `origin` after `step`; `None` if no step of this plan needs it.
-    pub(crate) fn of(plan: &Plan, origin: Start, step: u64, seed: u64) -> Option<Self> {
-        updates_early(plan).then_some(Self { origin, step, seed, made: Vec::new() })
+    pub(crate) fn of(plan: &Plan, origin: Start, step: u64, config: &TrainerConfig) -> Option<Self> {
+        let (seed, base) = (config.seed, config.base.clone());
+        updates_early(plan).then(|| Self { origin, step, seed, base, made: Vec::new() })
     }
 
     /// Records a completed step.
@@ -80,10 +83,7 @@ impl Undo {
             let zeros = vec![0; engine.plan()[id].ty.bytes().0 as usize];
             engine.write(id, &zeros)?;
         }
-        match &self.origin {
-            Start::Weights(path) => checkpoint::load_weights(engine, path),
-            _ => engine.initialize(self.seed),
-        }
+        load_first(engine, &self.origin, self.base.as_ref(), self.seed)
     }
 }
 

@@ -236,6 +236,12 @@ impl From<CheckpointError> for Failure {
             }
             CheckpointError::OtherRun { .. } | CheckpointError::OtherData { .. } => failure
                 .hint("use the flags of the run's start, or start a new run with `--init` and `--name`"),
+            CheckpointError::BadAdapters { .. } => {
+                failure.hint("`--init` continues plain LoRA adapters that PEFT or Plimsoll saved")
+            }
+            CheckpointError::OtherBase { .. } => failure.hint(
+                "restore the weights that the run began with, or start a new run from the adapters: `--init CHECKPOINT --name NAME`",
+            ),
             CheckpointError::OtherFamily { .. } => failure.hint(
                 "name a model of the weights' family, or omit `--model` to use the config.json next to the weights",
             ),

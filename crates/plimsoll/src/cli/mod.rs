@@ -1,5 +1,6 @@
 //! The command line: one file per command. Flags may be written with hyphens or underscores.
 
+mod adapters;
 mod answer;
 mod arena;
 mod bench;

@@ -31,6 +31,9 @@ const PRETRAINING_STEPS: u64 = 1000;
 /// checks it.
 const FINE_TUNING_RATE: (f64, f64) = (2e-5, 7e9);
 
+/// AdamW's learning rate of adapters. Source: Dettmers et al. 2023 (QLoRA), table 9, for 7 and 13 billion parameters.
+pub(super) const ADAPTER_RATE: f64 = 2e-4;
+
 /// AdamW's learning rate from scratch, and for encoder-decoders.
 const USUAL_RATE: f64 = 3e-4;
 

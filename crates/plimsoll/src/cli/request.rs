@@ -2,6 +2,7 @@
 //! request.
 
 use super::Failure;
+use super::adapters::AdapterArgs;
 use super::device::Device;
 use super::levers::LeverArgs;
 use super::model::Chosen;
@@ -46,6 +47,8 @@ pub(super) struct RequestArgs {
     pub(super) objective: ObjectiveArgs,
     #[command(flatten)]
     pub(super) optimizer: OptimizerArgs,
+    #[command(flatten)]
+    pub(super) adapters: AdapterArgs,
     #[command(flatten)]
     pub(super) levers: LeverArgs,
 }
@@ -161,6 +164,7 @@ impl RequestArgs {
         Ok(Request {
             optimizer: self.optimizer.optimizer(usual_clip, self.objective.layer_decay)?,
             frozen: self.optimizer.frozen(&chosen.config)?,
+            adapters: self.adapters.adapters(&chosen.config)?,
             global_batch: self.global_batch(usual_batch),
             micro_batch: self.micro_batch.given(),
             seq_len: sequences.longest.tokens,

@@ -94,14 +94,14 @@ fn sandbox() -> Sandbox {
     let gpt2 = json!({ "vocab_size": 50_257, "n_positions": 1024, "n_embd": 8, "n_head": 1 });
     sandbox.write("gpt2.json", tiny_config(&gpt2));
     let llama = json!({
-        "model_type": "llama", "vocab_size": 400, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
+        "model_type": "llama", "vocab_size": 400, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
         "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
         "tie_word_embeddings": true, "hidden_act": "silu",
     });
     sandbox.write("llama.json", llama.to_string());
     for (config, tokenizer, data, names) in [
         ("gpt2.json", "gpt2", "text", &["openai-community/gpt2", "openai-community/gpt2-medium"][..]),
-        ("llama.json", "bpe.json", "text", &["meta-llama/Llama-3.2-1B-Instruct"]),
+        ("llama.json", "bpe.json", "text", &["meta-llama/Llama-3.2-1B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"]),
         ("t5-nano", "unigram.json", "pairs.tsv", &["google/flan-t5-base"]),
     ] {
         let lengths = if config == "t5-nano" { "--source-len 16 --target-len 16" } else { "--seq-len 16" };

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod adapters;
 mod bad_input;
 mod blas;
 mod cards;

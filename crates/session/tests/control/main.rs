@@ -104,6 +104,7 @@ fn session_on(
             tokenizer: "bytes".to_owned(),
             precision: "fp32".to_owned(),
             loss_scale: None,
+            base: None,
             safe_settings: None,
         },
         dataset: Arc::new(dataset()),

@@ -67,6 +67,7 @@ pub fn config(subject: Subject) -> TrainerConfig {
     });
     TrainerConfig {
         checkpoint_time_part: None,
+        base: None,
         safe_settings: None,
         name: "run".to_owned(),
         model_name: "tiny".to_owned(),

@@ -18,6 +18,10 @@ use std::path::{Component, Path, PathBuf};
 /// Room for a million tensors.
 const LONGEST_INDEX: Bytes = Bytes(1 << 28);
 
+/// Parts of each file in a fingerprint, and their size.
+const FINGERPRINT_PARTS: u64 = 256;
+const FINGERPRINT_BYTES: usize = 4096;
+
 /// Tensors by name, in one or more files.
 pub(super) struct Archive {
     path: PathBuf,
@@ -74,6 +78,21 @@ impl Archive {
     }
 
     /// The path of the file, or of the index.
+    /// A checksum of the files' headers, and of parts of their tensors: two sets of weights of a model differ in it, and it
+    /// takes no time to read.
+    pub(super) fn fingerprint(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for shard in &self.shards {
+            let tensors = &shard.bytes[shard.start..];
+            hasher.update(&shard.bytes[..shard.start]);
+            for part in 0..FINGERPRINT_PARTS {
+                let at = (tensors.len() as u64 * part / FINGERPRINT_PARTS) as usize;
+                hasher.update(&tensors[at..tensors.len().min(at + FINGERPRINT_BYTES)]);
+            }
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

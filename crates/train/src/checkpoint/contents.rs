@@ -1,8 +1,8 @@
 //! The tensors of a checkpoint: the names per file, and the tensors of the engine.
 
-use super::{AVERAGE_FILE, MODEL_FILE, OPTIMIZER_FILE};
+use super::{ADAPTER_FILE, AVERAGE_FILE, MODEL_FILE, OPTIMIZER_FILE};
 use crate::Engine;
-use plimsoll_graph::{DType, Parameter, StoredPiece, TensorId};
+use plimsoll_graph::{ADAPTER_PREFIX, DType, Parameter, StoredPiece, TensorId};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -73,6 +73,11 @@ pub(super) fn pieces(engine: &Engine, parameter: &Parameter) -> Vec<StoredPiece>
     vec![StoredPiece { tensor: engine.name(parameter.tensor).into(), shape, from: 0, at: 0, elements }]
 }
 
+/// The name of a tensor in a file of adapters, which may also have parameters of the model.
+pub(super) fn adapter_name(name: &str) -> String {
+    if name.starts_with(ADAPTER_PREFIX) { name.to_owned() } else { format!("{ADAPTER_PREFIX}{name}") }
+}
+
 /// The tensors in which a model's files store these tensors of parameters, each with its remainder.
 fn stored<'p>(
     engine: &Engine,
@@ -82,6 +87,7 @@ fn stored<'p>(
     let mut places = HashMap::new();
     for (parameter, tensor, remainder) in tensors {
         for StoredPiece { tensor: name, shape, from, at, elements } in pieces(engine, parameter) {
+            let name = if engine.is_adapted() { adapter_name(&name).into() } else { name };
             let place = *places.entry(name.clone()).or_insert_with(|| {
                 all.push(Content { name: name.to_string(), shape, parts: vec![] });
                 all.len() - 1
@@ -98,12 +104,14 @@ fn stored<'p>(
 /// The files of a run's checkpoints, with the tensors of each by name. A weight has its parameter's name, whichever of
 /// its copies is the complete one.
 pub(super) fn contents(engine: &Engine) -> Vec<(&'static str, Vec<Content>)> {
-    let parameters = engine.parameters();
+    let (parameters, is_adapted) = (engine.parameters(), engine.is_adapted());
     let training = || parameters.iter().filter_map(|p| Some((p, p.training.as_ref()?)));
-    let weights = parameters.iter().map(|p| (p, p.master(), p.training.as_ref().and_then(|t| t.remainder)));
+    let saved = parameters.iter().filter(|p| !is_adapted || p.training.is_some());
+    let weights = saved.map(|p| (p, p.master(), p.training.as_ref().and_then(|t| t.remainder)));
     let state = training().flat_map(|(_, t)| t.state.iter().map(|&id| Content::whole(engine, id)));
     let averages = training().filter_map(|(p, t)| Some((p, t.average?, None)));
-    let mut files = vec![(MODEL_FILE, stored(engine, weights)), (OPTIMIZER_FILE, state.collect())];
+    let of_weights = if is_adapted { ADAPTER_FILE } else { MODEL_FILE };
+    let mut files = vec![(of_weights, stored(engine, weights)), (OPTIMIZER_FILE, state.collect())];
     let averages = stored(engine, averages);
     if !averages.is_empty() {
         files.push((AVERAGE_FILE, averages));

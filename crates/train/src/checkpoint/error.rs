@@ -77,6 +77,22 @@ pub enum CheckpointError {
         /// Shape and dtype found.
         found: String,
     },
+    /// The configuration of adapters is invalid.
+    #[error("{path}: {problem}")]
+    BadAdapters {
+        /// The configuration.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The weights below the adapters are not those that the run began with.
+    #[error("{path} was made with other weights below its adapters than those in {weights}")]
+    OtherBase {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The folder of the weights.
+        weights: PathBuf,
+    },
     /// An index of shards is invalid.
     #[error("{path} is not a shard index: {problem}")]
     BadIndex {

@@ -2,7 +2,10 @@
 //! read and is damaged is skipped.
 
 use super::hash::sum;
-use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE, RunState, STATE_FILE};
+use super::{
+    ADAPTER_CONFIG_FILE, ADAPTER_FILE, AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE, OPTIMIZER_FILE,
+    RunState, STATE_FILE,
+};
 use plimsoll_data::MODEL_FILES;
 use plimsoll_files::{open_inside, read_text_inside};
 use plimsoll_telemetry::Branches;
@@ -112,14 +115,16 @@ pub(super) fn own_state(checkpoint: &Path) -> Result<RunState, CheckpointError> 
 
 fn verify_files(path: &Path, state: RunState) -> Result<RunState, CheckpointError> {
     let state_path = path.join(STATE_FILE);
-    for required in [MODEL_FILE, OPTIMIZER_FILE, CONFIG_FILE] {
+    let has_adapters = state.files.iter().any(|file| file.name == ADAPTER_FILE);
+    let weights = if has_adapters { ADAPTER_FILE } else { MODEL_FILE };
+    for required in [weights, OPTIMIZER_FILE, CONFIG_FILE] {
         if !state.files.iter().any(|f| f.name == required) {
             return Err(damaged(&state_path, format!("it does not list {required}")));
         }
     }
     for file in &state.files {
         // Names must not be paths: nothing outside the checkpoint is read.
-        let own = [MODEL_FILE, OPTIMIZER_FILE, AVERAGE_FILE, CONFIG_FILE];
+        let own = [weights, OPTIMIZER_FILE, AVERAGE_FILE, CONFIG_FILE, ADAPTER_CONFIG_FILE];
         if !own.iter().chain(&MODEL_FILES).any(|name| file.name == *name) {
             return Err(damaged(&state_path, format!("it lists {:?}, which is not a checkpoint file", file.name)));
         }

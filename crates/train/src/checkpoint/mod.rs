@@ -5,6 +5,7 @@
 //! ```text
 //!   step-000200/  model.safetensors  optimizer.safetensors  (average.safetensors)  config.json  state.json
 //!                 tokenizer.json and the other files of `plimsoll_data::model_files`
+//!   With adapters:  adapter_model.safetensors  adapter_config.json  instead of model.safetensors
 //!   branches.json, if an older checkpoint was resumed
 //! ```
 
@@ -26,7 +27,8 @@ pub use error::CheckpointError;
 pub(crate) use find::later;
 pub use find::{Newest, Skipped, list, newest_whole, read_state, verify};
 pub use model_folder::ModelFolder;
-pub use read::{has_own_head, load_averages, load_weights, restore};
+pub(crate) use read::fingerprint;
+pub use read::{has_own_head, load_adapters, load_averages, load_weights, read_adapters, restore};
 pub(crate) use same_run::check_same_run;
 pub use size::{room, sizes};
 pub use state::{FileSum, RunState, TrainingCounts};
@@ -37,6 +39,10 @@ pub use write::{Keep, Saved, save, sweep};
 pub const MODEL_FILE: &str = "model.safetensors";
 /// The index of shards in other programs' checkpoints. We save one file.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
+/// Adapters, under the names of PEFT, in place of the weights of a run that trains only adapters.
+pub const ADAPTER_FILE: &str = "adapter_model.safetensors";
+/// The adapters' configuration, in PEFT's format.
+pub const ADAPTER_CONFIG_FILE: &str = "adapter_config.json";
 /// Moments, under the weights' names with `.exp_avg` or `.exp_avg_sq`.
 pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
 /// Averaged weights, under the weights' names, if the run keeps them.

@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 pub struct ModelFolder {
     /// The text of config.json.
     pub config_json: String,
+    /// The text of adapter_config.json, if only adapters are trained.
+    pub adapter_json: Option<String>,
     /// The tokenizer's files and generation_config.json.
     pub files: Vec<ModelFile>,
 }
@@ -35,6 +37,6 @@ impl ModelFolder {
             config.entry(key).or_insert(id);
         }
         let config_json = serde_json::to_string_pretty(&config).expect("plain data");
-        Self { config_json, files }
+        Self { config_json, adapter_json: None, files }
     }
 }

@@ -2,32 +2,38 @@
 //! Not here: listing checkpoints (`find.rs`).
 
 use super::archive::Archive;
-use super::contents::{contents, pieces};
+use super::contents::{adapter_name, contents, pieces};
 use super::find::{read_state, verify_file};
 use super::names::{HEAD, candidates, is_ignored, originals, packed};
-use super::{AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE};
+use super::{ADAPTER_CONFIG_FILE, ADAPTER_FILE, AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE};
 use crate::Engine;
 use crate::TrainError;
-use plimsoll_graph::{DType, StoredPiece};
+use plimsoll_graph::{ADAPTER_PREFIX, AdapterFile, Adapters, DType, Parameter, StoredPiece};
+use plimsoll_units::Bytes;
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+
+/// Longer than any configuration.
+const LONGEST_CONFIG: Bytes = Bytes::mib(1);
 
 /// Verifies the weights and the configuration against `state.json`, if it exists: they may have been copied without
 /// their moments.
 fn verify_weights(folder: &Path, name: &str) -> Result<(), CheckpointError> {
     let Some(state) = read_state(folder)? else { return Ok(()) };
-    let of_weights = |file: &&FileSum| file.name == name || file.name == CONFIG_FILE;
+    let of_weights = |file: &&FileSum| [name, CONFIG_FILE, ADAPTER_CONFIG_FILE].contains(&file.name.as_str());
     state.files.iter().filter(of_weights).try_for_each(|file| verify_file(folder, file))
 }
 
-/// Fills weights, moments and averages from a checkpoint that `verify` accepted.
+/// Fills weights, moments and averages from a checkpoint that `verify` accepted. If it has only adapters, the base must
+/// be there already.
 pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
     for (file, tensors) in contents(engine) {
         let path = path.join(file);
         let archive = Archive::file(&path)?;
         match file {
-            MODEL_FILE => fill_weights(engine, &archive, false)?,
+            MODEL_FILE => fill_weights(engine, &archive, parts(engine), false)?,
+            ADAPTER_FILE => fill_weights(engine, &archive, adapter_parts(engine, &archive), false)?,
             _ => {
                 let names = tensors.iter().map(|content| content.name.clone()).collect::<Vec<_>>();
                 hand_out(&archive, &names, false, |index, _, view| {
@@ -58,7 +64,38 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
 /// Errors: all of [`CheckpointError`] but `OtherRun` and `None`. Names are matched before the first tensor is copied.
 pub fn load_weights(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
     verify_weights(folder, MODEL_FILE)?;
-    fill_weights(engine, &Archive::file_or_shards(folder, MODEL_FILE)?, true)
+    fill_weights(engine, &Archive::file_or_shards(folder, MODEL_FILE)?, base_parts(engine), true)
+}
+
+/// Fills the adapters, and the parameters of the model that were trained with them, from a folder: ours, or one that PEFT
+/// saved. Errors: as for [`load_weights`].
+pub fn load_adapters(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
+    verify_weights(folder, ADAPTER_FILE)?;
+    let archive = Archive::file(&folder.join(ADAPTER_FILE))?;
+    fill_weights(engine, &archive, adapter_parts(engine, &archive), false)
+}
+
+/// The adapters in a folder, and the name or path of the weights that they belong to. Errors: `Io`, `Damaged`,
+/// `BadAdapters`.
+pub fn read_adapters(folder: &Path) -> Result<(Adapters, Option<String>), CheckpointError> {
+    let path = folder.join(ADAPTER_CONFIG_FILE);
+    let text = plimsoll_files::read_text(&path, LONGEST_CONFIG);
+    let text = text.map_err(|source| CheckpointError::Io { path: path.clone(), source })?;
+    let archive = Archive::file(&folder.join(ADAPTER_FILE))?;
+    let shapes = archive.names().map(|name| Ok((name, archive.view(name)?.shape().to_vec())));
+    let shapes = shapes.collect::<Result<Vec<_>, CheckpointError>>()?;
+    let bad = |error: plimsoll_graph::AdapterFileError| CheckpointError::BadAdapters {
+        path: path.clone(),
+        problem: error.to_string(),
+    };
+    let file = AdapterFile::from_json(&text).map_err(bad)?;
+    let adapters = file.adapters(shapes.iter().map(|(name, shape)| (*name, shape.as_slice()))).map_err(bad)?;
+    Ok((adapters, file.base().map(str::to_owned)))
+}
+
+/// A checksum of the weights in a folder: of their headers and of parts of the tensors. Errors: they can't be opened.
+pub(crate) fn fingerprint(folder: &Path) -> Result<String, CheckpointError> {
+    Ok(Archive::file_or_shards(folder, MODEL_FILE)?.fingerprint())
 }
 
 /// Whether the output head of the weights in a folder differs from their embedding. False if they can't be read;
@@ -75,14 +112,44 @@ pub fn has_own_head(folder: &Path) -> bool {
 /// Like [`load_weights`], from a run's averaged weights.
 pub fn load_averages(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
     verify_weights(folder, AVERAGE_FILE)?;
-    fill_weights(engine, &Archive::file(&folder.join(AVERAGE_FILE))?, true)
+    let archive = Archive::file(&folder.join(AVERAGE_FILE))?;
+    match engine.is_adapted() {
+        true => fill_weights(engine, &archive, adapter_parts(engine, &archive), false),
+        false => fill_weights(engine, &archive, parts(engine), true),
+    }
+}
+
+/// The pieces of all parameters.
+fn parts(engine: &Engine) -> Vec<(Parameter, StoredPiece)> {
+    let of = |parameter: &Parameter| {
+        pieces(engine, parameter).into_iter().map(|piece| (parameter.clone(), piece)).collect::<Vec<_>>()
+    };
+    engine.parameters().iter().flat_map(of).collect()
+}
+
+/// The pieces of the model's own parameters.
+fn base_parts(engine: &Engine) -> Vec<(Parameter, StoredPiece)> {
+    parts(engine).into_iter().filter(|(_, piece)| !piece.tensor.starts_with(ADAPTER_PREFIX)).collect()
+}
+
+/// The pieces that a file of adapters has, by their names there: those of adapters, and of other parameters that are
+/// trained or in the file.
+fn adapter_parts(engine: &Engine, archive: &Archive) -> Vec<(Parameter, StoredPiece)> {
+    let named = parts(engine).into_iter().filter_map(|(parameter, piece)| {
+        let name = adapter_name(&piece.tensor);
+        let is_there = *name == *piece.tensor || parameter.training.is_some() || archive.has(&name);
+        is_there.then(|| (parameter, StoredPiece { tensor: name.into(), ..piece }))
+    });
+    named.collect()
 }
 
 /// Fills parameters, their master copies or remainders, and their averages, which start from the same weights.
-fn fill_weights(engine: &mut Engine, archive: &Archive, foreign: bool) -> Result<(), TrainError> {
-    let parameters = engine.parameters().to_vec();
-    let all = parameters.iter().flat_map(|p| pieces(engine, p).into_iter().map(move |piece| (p, piece)));
-    let all = all.collect::<Vec<_>>();
+fn fill_weights(
+    engine: &mut Engine,
+    archive: &Archive,
+    all: Vec<(Parameter, StoredPiece)>,
+    foreign: bool,
+) -> Result<(), TrainError> {
     let names = all.iter().map(|(_, piece)| piece.tensor.to_string()).collect::<Vec<_>>();
     hand_out(archive, &names, foreign, |index, stored, view| {
         let path = archive.file_of(stored);

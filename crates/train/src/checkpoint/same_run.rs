@@ -2,7 +2,7 @@
 //! not checked: learning rates, dropout, levers, the length.
 
 use super::find::damaged;
-use super::{CONFIG_FILE, CheckpointError, RunState};
+use super::{ADAPTER_CONFIG_FILE, CONFIG_FILE, CheckpointError, RunState, fingerprint};
 use crate::TrainerConfig;
 use plimsoll_files::read_text;
 use plimsoll_graph::models::ModelConfig;
@@ -10,6 +10,7 @@ use plimsoll_plan::Plan;
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// Longer than any configuration.
@@ -37,11 +38,44 @@ pub(crate) fn check_same_run(
         }
     }
     check_same_model(path, &config.model)?;
+    check_same_adapters(path, config.model_folder.adapter_json.as_deref())?;
+    if let Some(weights) = config.base.as_ref().and_then(|base| base.weights.as_ref())
+        && state.base != Some(fingerprint(weights)?)
+    {
+        return Err(CheckpointError::OtherBase { path: path.to_owned(), weights: weights.clone() });
+    }
     match state.data_fingerprint == data_fingerprint {
         true => Ok(()),
         false => Err(CheckpointError::OtherData { path: path.to_owned() }),
     }
 }
+
+/// Compares all of the adapters, except their dropout and the path of the weights below them, with the checkpoint's own.
+fn check_same_adapters(folder: &Path, adapters: Option<&str>) -> Result<(), CheckpointError> {
+    let path = folder.join(ADAPTER_CONFIG_FILE);
+    let saved = match read_text(&path, LONGEST_CONFIG) {
+        Ok(text) => Some(text),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(source) => return Err(CheckpointError::Io { path, source }),
+    };
+    let compared = |text: Option<&str>| {
+        let keys = text.and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok()).unwrap_or_default();
+        keys.into_iter().filter(|(key, _)| !FREE_KEYS.contains(&key.as_str())).collect::<Map<_, _>>()
+    };
+    let [found, expected] = [compared(saved.as_deref()), compared(adapters)];
+    let differs = found.keys().chain(expected.keys()).find(|key| found.get(*key) != expected.get(*key)).cloned();
+    let Some(key) = differs else { return Ok(()) };
+    let show = |keys: &Map<String, Value>| match keys.get(&key) {
+        None if keys.is_empty() => "no adapters".to_owned(),
+        None => format!("`{key}` without a value"),
+        Some(value) => format!("`{key}` {value}"),
+    };
+    let [found, expected] = [show(&found), show(&expected)];
+    Err(CheckpointError::OtherRun { path: folder.to_owned(), what: "adapters with", found, expected })
+}
+
+/// Keys of adapters that may change from session to session.
+const FREE_KEYS: [&str; 2] = ["lora_dropout", "base_model_name_or_path"];
 
 /// Names for keys of a config.json; other keys are shown as they are.
 const WORDS: &[(&str, &str)] = &[

@@ -2,7 +2,7 @@
 
 use super::contents::contents;
 use super::tensors::file_bytes;
-use super::{CONFIG_FILE, ModelFolder, STATE_FILE};
+use super::{ADAPTER_CONFIG_FILE, CONFIG_FILE, ModelFolder, STATE_FILE};
 use crate::Engine;
 use plimsoll_units::Bytes;
 
@@ -16,8 +16,9 @@ const BLOCK_BYTES: u64 = 4 << 10;
 pub fn sizes(engine: &Engine, model: &ModelFolder) -> Vec<(&'static str, u64)> {
     let tensors = contents(engine).into_iter().map(|(file, tensors)| (file, file_bytes(engine, &tensors)));
     let files = model.files.iter().map(|file| (file.name, file.bytes));
+    let of_adapters = model.adapter_json.iter().map(|text| (ADAPTER_CONFIG_FILE, text.len() as u64));
     let others = [(CONFIG_FILE, model.config_json.len() as u64), (STATE_FILE, STATE_BYTES)];
-    tensors.chain(files).chain(others).collect()
+    tensors.chain(files).chain(of_adapters).chain(others).collect()
 }
 
 /// The disk space for a checkpoint.

@@ -50,6 +50,9 @@ pub struct RunState {
     /// The branch of the run; 0 until an older checkpoint is resumed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub branch: u64,
+    /// A checksum of the weights below the adapters, which the checkpoint does not contain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
     /// The last completed step.
     pub step: u64,
     /// Samples trained on: the position in the seeded order of the data, and the counter of dropout.
@@ -150,6 +153,7 @@ mod tests {
         RunState {
             version: RunState::VERSION,
             branch: 0,
+            base: Some("c0ffee".into()),
             step: 7,
             samples_seen: 224,
             seen: TrainingCounts { tokens: 14336, targets: 14000, padding: 3, truncated: 1 },

@@ -5,7 +5,7 @@ use super::contents::{Content, contents};
 use super::find::{list, name_of, own_state, step_of};
 use super::hash::sum;
 use super::size::room;
-use super::{CONFIG_FILE, CheckpointError, FileSum, ModelFolder, RunState, STATE_FILE, tensors};
+use super::{ADAPTER_CONFIG_FILE, CONFIG_FILE, CheckpointError, FileSum, ModelFolder, RunState, STATE_FILE, tensors};
 use crate::folder::CHECKPOINTS;
 use crate::{Engine, RunFolder, TrainError};
 use plimsoll_files::{Disk, free_space, is_there};
@@ -131,6 +131,9 @@ fn write_files(
     disk.remove_if_there(folder)?;
     disk.create_folder(folder)?;
     disk.write_new(&folder.join(CONFIG_FILE), model.config_json.as_bytes())?;
+    if let Some(adapters) = &model.adapter_json {
+        disk.write_new(&folder.join(ADAPTER_CONFIG_FILE), adapters.as_bytes())?;
+    }
     for file in &model.files {
         let path = folder.join(file.name);
         disk.create_with(&path, |path| file.write(File::create_new(path)?))?;
@@ -143,6 +146,7 @@ fn write_files(
         disk.sync_file(&path)?;
     }
     let names = contents.iter().map(|(name, _)| *name).chain([CONFIG_FILE]);
+    let names = names.chain(model.adapter_json.as_ref().map(|_| ADAPTER_CONFIG_FILE));
     let names = names.chain(model.files.iter().map(|file| file.name));
     state.files = names.map(|name| sum_of(folder, name)).collect::<io::Result<_>>()?;
     let own = state.to_json();

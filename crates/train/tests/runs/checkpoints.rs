@@ -319,6 +319,7 @@ proptest! {
         prop_assume!(seconds.is_finite());
         let state = RunState {
             branch: step,
+            base: None,
             updates: step,
             loss_scale: None,
             precision: String::new(),

@@ -324,6 +324,7 @@ impl Setup {
     /// The settings of the run's loop.
     pub fn config(&self) -> TrainerConfig {
         TrainerConfig {
+            base: None,
             safe_settings: None,
             name: "test".into(),
             model_name: "tiny".into(),

@@ -8,6 +8,7 @@ mod prompts;
 
 use self::answer::Answer;
 use self::prompts::{Addressing, Prompt, PromptArgs};
+use super::adapters::{self, Below};
 use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
 use super::cards::DeviceArgs;
@@ -20,7 +21,8 @@ use super::{Failure, in_pool, model};
 use crate::streams::{talk, write_text};
 use ::plimsoll_plan::plan_sampling;
 use ::plimsoll_train::checkpoint::{
-    AVERAGE_FILE, CONFIG_FILE, CheckpointError, load_averages, load_weights, newest_whole,
+    ADAPTER_CONFIG_FILE, AVERAGE_FILE, CONFIG_FILE, CheckpointError, load_adapters, load_averages, load_weights,
+    newest_whole,
 };
 use ::plimsoll_train::{Engine, Sampling, Writer};
 use clap::Args;
@@ -100,10 +102,14 @@ impl GenerateArgs {
             return Err(Failure::bad_input(message)
                 .hint("train with `--ema 0.999` to keep them, or omit `--ema` to use the weights themselves"));
         }
-        let chosen = model::open(&folder.join(CONFIG_FILE).to_string_lossy())?;
+        let below = adapters::below(&folder, self.download)?;
+        let base = below.as_ref().map_or(&folder, |below| &below.weights);
+        let has = |folder: &Path| is_file(&folder.join(CONFIG_FILE)).map_err(io_failure(folder.display()));
+        let of_model = if has(&folder)? { &folder } else { base };
+        let chosen = model::open(&of_model.join(CONFIG_FILE).to_string_lossy())?;
         let spec = match &self.tokenizer {
             Some(spec) => spec.parse::<TokenizerSpec>()?,
-            None => chosen.default_tokenizer(Some(&folder))?,
+            None => chosen.default_tokenizer(Some(of_model))?,
         };
         let tokenizer = Tokenizer::open(&spec)?;
         tokenizer.special_in_words().into_iter().for_each(|words| talk(format_args!("tokenizer: {words}")));
@@ -115,7 +121,7 @@ impl GenerateArgs {
         };
         let Sizes { rows, longest, positions } = self.sizes(&chosen, &prompts)?;
         let shape = SampleShape { rows, prefill: PREFILL, capacity: positions, source: longest };
-        let engine = self.engine(&folder, &chosen, &shape)?;
+        let engine = self.engine(&folder, below.as_ref(), &chosen, &shape)?;
         let Addressing { template, ends } = addressing;
         let mut session = Session { args: self, engine, tokenizer, chosen, ends, positions };
         let result = match (&self.logits, template) {
@@ -155,10 +161,16 @@ impl GenerateArgs {
     }
 
     /// An engine with the weights.
-    fn engine(&self, folder: &Path, chosen: &Chosen, shape: &SampleShape) -> Result<Engine, Failure> {
+    fn engine(
+        &self,
+        folder: &Path,
+        below: Option<&Below>,
+        chosen: &Chosen,
+        shape: &SampleShape,
+    ) -> Result<Engine, Failure> {
         let opened = self.device.open(&self.budget, None)?;
         let (targets, budget) = (opened.device.targets, opened.device.budget.bytes);
-        let (graph, plan) = plan_sampling(&chosen.config, None, shape, &targets, budget)?;
+        let (graph, plan) = plan_sampling(&chosen.config, below.map(|below| &below.adapters), shape, &targets, budget)?;
         if plan.peak() > budget {
             let short = plan.peak() - budget;
             let message = format!("{} needs {}, the budget is {budget} (short {short})", chosen.name, plan.peak());
@@ -174,8 +186,13 @@ impl GenerateArgs {
         }
         opened.check_free(&self.budget, &plan)?;
         let mut engine = Engine::new(opened.into_device(&self.budget), &graph, plan)?;
+        if let Some(below) = below {
+            load_weights(&mut engine, &below.weights)?;
+        }
         if self.ema {
             load_averages(&mut engine, folder)?;
+        } else if below.is_some() {
+            load_adapters(&mut engine, folder)?;
         } else {
             load_weights(&mut engine, folder)?;
         }
@@ -191,7 +208,9 @@ impl GenerateArgs {
         let checkpoints = self.checkpoint.join("checkpoints");
         let is_run = is_folder(&checkpoints).map_err(io_failure(checkpoints.display()))?;
         let config = self.checkpoint.join(CONFIG_FILE);
-        if !is_run && is_file(&config).map_err(io_failure(config.display()))? {
+        let adapters = self.checkpoint.join(ADAPTER_CONFIG_FILE);
+        let has = |file: &Path| is_file(file).map_err(io_failure(file.display()));
+        if !is_run && (has(&config)? || has(&adapters)?) {
             return Ok(self.checkpoint.clone());
         } else if !is_run {
             let message = format!("{} is neither a run nor a folder with a {CONFIG_FILE}", self.checkpoint.display());

@@ -3,6 +3,7 @@
 use super::pressure::PressureArgs;
 use super::watch::WatchArgs;
 use crate::cli::Failure;
+use crate::cli::adapters::Method;
 use crate::cli::blas::BlasArgs;
 use crate::cli::budget::BudgetArgs;
 use crate::cli::cards::DeviceArgs;
@@ -17,6 +18,7 @@ use crate::cli::notify::TellArgs;
 use crate::cli::options::{positive_count, positive_duration, positive_number, positive_size, seed};
 use crate::cli::pairs::PairArgs;
 use crate::cli::power::PowerArgs;
+use crate::cli::recipe::ADAPTER_RATE;
 use crate::cli::request::{RequestArgs, RunArgs};
 use crate::cli::schedule::ScheduleArgs;
 use crate::cli::track::TrackArgs;
@@ -238,7 +240,11 @@ impl TrainArgs {
         let steps_per_epoch = dataset.training() as f64 / found.plan.global_batch as f64;
         let name = folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
         let of_adamw = self.request.optimizer.rule().rate_beside_adamw();
-        let usual_rate = recipe.learning_rate(found.plan.parameters) * of_adamw;
+        let usual_rate = match self.request.adapters.method {
+            Method::Full => recipe.learning_rate(found.plan.parameters),
+            Method::Lora => ADAPTER_RATE,
+        };
+        let usual_rate = usual_rate * of_adamw;
         let every = |n: u64| (n > 0).then_some(n);
         Ok(TrainerConfig {
             name: name.into_owned(),
@@ -257,6 +263,7 @@ impl TrainArgs {
             precision: found.settings.levers.precision.name().to_owned(),
             loss_scale: (found.settings.levers.precision == Precision::Fp16)
                 .then_some(LossScale { scale: self.loss_scale, good_steps: 0 }),
+            base: None,
             safe_settings: None,
         })
     }

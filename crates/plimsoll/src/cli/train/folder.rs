@@ -136,7 +136,7 @@ impl TrainArgs {
             None => self.new_folder(model_name)?,
         };
         if let Some(newest) = self.newest_checkpoint(&folder)? {
-            if let Some(weights) = &self.run.init {
+            if let Some(weights) = self.run.init.as_ref().filter(|_| self.request.adapters.base().is_none()) {
                 talk(format_args!(
                     "note: the run continues from {}, so `--init {}` is not used",
                     newest.display(),

@@ -15,6 +15,7 @@ use crate::cli::power::Wished;
 use crate::cli::request::Sequences;
 use crate::streams::talk;
 use ::plimsoll_plan::{Found, Request, can_fit, search};
+use ::plimsoll_train::Base;
 use plimsoll_data::{Tokenizer, TokenizerSpec};
 use plimsoll_graph::MemoryId;
 use plimsoll_heat::Settings;
@@ -39,7 +40,9 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     if !continues {
         args.refuse_weights_without_data()?;
     }
+    let named = args.run.init.clone();
     args.run.init = hub::init_of(args.run.init, args.model.as_deref(), args.run.download)?;
+    args.run.init = args.request.adapters.resolve_init(named, args.run.init, args.run.download)?;
     let weights = args.run.init.as_deref();
     let mut chosen = model::choose(args.model.as_deref(), weights, args.run.download)?;
     args.check_kind_of_data(&chosen)?;
@@ -128,6 +131,11 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     opened.check_free(&args.budget, &found.plan)?;
     let (folder, start) = args.open_folder(&chosen.name)?;
     let mut trainer = args.trainer_config(&folder, &chosen, &tokenizer, &dataset, &found)?;
+    if let Some(adapters) = &request.adapters {
+        trainer.model_folder.adapter_json = Some(adapters.to_json(&chosen.config, args.request.adapters.base()));
+        let continued = args.request.adapters.continued();
+        trainer.base = Some(Base { weights: args.run.init.clone(), adapters: continued });
+    }
     trainer.safe_settings.clone_from(&safe.what);
     let products = kept_products(&folder);
     opened.choose_products(products.clone(), args.tune.autotune);

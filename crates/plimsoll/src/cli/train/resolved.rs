@@ -73,6 +73,13 @@ impl Given {
             map.insert("freeze".into(), json!(args.request.optimizer.freeze));
         }
         map.append(&mut args.request.levers.settings(&setup.found.settings));
+        if trainer.base.is_some() {
+            map.append(&mut args.request.adapters.resolved());
+            // Checkpoints do not contain the weights below the adapters.
+            let continued = args.request.adapters.continued().map(|folder| json!(folder));
+            let init = continued.or_else(|| args.request.adapters.base().map(|base| json!(base)));
+            map.extend(init.map(|init| ("init".to_owned(), init)));
+        }
         if !args.data.is_empty() {
             map.insert("data".into(), json!(args.data));
         }
