@@ -53,6 +53,8 @@ PROMPT = "Load line, 1876"
 TEXT = "A ship that is loaded below her line does not leave the harbour.\n" * 200
 TRAIN_SEQ_LEN = 16
 
+MT5 = (transformers.MT5Config, transformers.MT5ForConditionalGeneration)
+
 # Model name -> function that creates it.
 FAMILIES: dict[str, dict[str, Callable]] = {
     "gpt2": {"gpt2": tiny_gpt2},
@@ -60,6 +62,7 @@ FAMILIES: dict[str, dict[str, Callable]] = {
         "t5_v1_0": lambda *sizes: tiny_t5(False, *sizes),
         "t5_v1_1": lambda *sizes: tiny_t5(True, *sizes),
     },
+    "mt5": {"mt5": lambda *sizes: tiny_t5(True, *sizes, of=MT5)},
 } | {name: {name: functools.partial(tiny, name)} for name in MODELS}
 
 

@@ -36,8 +36,11 @@ TARGET_LENGTHS = (24, 5, 14)
 FIRST_ID = 2
 
 
-def tiny_t5(v1_1: bool, seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> T5ForConditionalGeneration:
-    config = T5Config(
+def tiny_t5(
+    v1_1: bool, seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE, of=(T5Config, T5ForConditionalGeneration)
+) -> T5ForConditionalGeneration:
+    """of: the classes, those of T5 or of mT5, which has the architecture of v1.1."""
+    config = of[0](
         vocab_size=vocab_size,
         d_model=16,
         d_kv=6,
@@ -57,7 +60,7 @@ def tiny_t5(v1_1: bool, seed: int = golden.SEED, vocab_size: int = golden.VOCAB_
         # The plain formula; fused kernels may sum in another order.
         attn_implementation="eager",
     )
-    model = T5ForConditionalGeneration(config)
+    model = of[1](config)
     if v1_1:
         model.lm_head.weight = torch.nn.Parameter(torch.empty(config.vocab_size, config.d_model))
         model.all_tied_weights_keys.pop("lm_head.weight")

@@ -136,6 +136,7 @@ fn random_decoder(noise: &mut Noise, positions: usize) -> ModelConfig {
 
 fn random_t5(noise: &mut Noise) -> ModelConfig {
     ModelConfig::T5(T5Config {
+        is_multilingual: false,
         vocab_size: between(noise, 2, 300),
         d_model: between(noise, 4, 64),
         d_kv: between(noise, 1, 20),

@@ -104,6 +104,13 @@ fn parameter_counts_equal_the_published_ones() {
         ("flan-t5-large", 783_150_080),
         ("flan-t5-xl", 2_849_757_184),
         ("flan-t5-xxl", 11_135_332_352),
+        ("mt5-small", 300_176_768),
+        ("mt5-base", 582_401_280),
+        ("mt5-large", 1_229_581_312),
+        ("mt5-xl", 3_742_619_648),
+        ("byt5-small", 299_637_760),
+        ("byt5-base", 581_653_248),
+        ("byt5-large", 1_228_183_552),
     ] {
         let model = ModelConfig::preset(name).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(parameters(&model), published, "{name}");
@@ -221,7 +228,7 @@ fn unsupported_variants_are_rejected_by_key() {
         ("llama-3.2-1b", json!({"pretraining_tp": 2}), "pretraining_tp"),
         ("llama-3.2-1b", json!({"attention_bias": "yes"}), "attention_bias"),
         ("llama-3.2-1b", json!({"model_type": "deepseek_v3"}), "model_type"),
-        ("flan-t5-small", json!({"feed_forward_proj": "gated-silu"}), "feed_forward_proj"),
+        ("flan-t5-small", json!({"feed_forward_proj": "gated-relu"}), "feed_forward_proj"),
         ("flan-t5-small", json!({"dense_act_fn": "gelu"}), "dense_act_fn"),
         ("t5-small", json!({"dense_act_fn": "gelu_new"}), "dense_act_fn"),
         ("flan-t5-small", json!({"d_kv": null}), "d_kv"),

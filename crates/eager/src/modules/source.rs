@@ -84,7 +84,7 @@ impl Source {
     pub fn of(model: &ModelConfig) -> Self {
         match model.model_type() {
             "gpt2" => Self { code: Code::Gpt2, lora_targets: &["c_attn"], ..OTHER },
-            "t5" => Self { lora_targets: &["q", "v"], ..OTHER },
+            "t5" | "mt5" => Self { lora_targets: &["q", "v"], ..OTHER },
             "mistral" => Self { has_one_mask: true, ..LLAMA },
             "qwen3" => Self { has_cut_cross_entropy: false, ..LLAMA },
             "smollm3" => Self { has_liger: true, ..OTHER },

@@ -117,6 +117,13 @@ const NAMES: &[(&str, &[&str])] = &[
     ("flan-t5-large", &["google/flan-t5-large"]),
     ("flan-t5-xl", &["google/flan-t5-xl"]),
     ("flan-t5-xxl", &["google/flan-t5-xxl"]),
+    ("mt5-small", &["google/mt5-small"]),
+    ("mt5-base", &["google/mt5-base"]),
+    ("mt5-large", &["google/mt5-large"]),
+    ("mt5-xl", &["google/mt5-xl"]),
+    ("byt5-small", &["google/byt5-small"]),
+    ("byt5-base", &["google/byt5-base"]),
+    ("byt5-large", &["google/byt5-large"]),
 ];
 
 /// The names of a preset on the hub, the preferred one first; empty for Plimsoll's own presets.

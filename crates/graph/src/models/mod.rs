@@ -223,13 +223,14 @@ impl ModelConfig {
             let problem = "weights are read in fp32, fp16 and bf16 only; use the model that these were made from";
             return Err(keys::bad("quantization_config", format!("asks for `{method}` weights, but {problem}")));
         }
-        let known = || ["gpt2", "t5"].into_iter().chain(DecoderConfig::model_types()).collect::<Vec<_>>().join(", ");
+        let known =
+            || ["gpt2", "t5", "mt5"].into_iter().chain(DecoderConfig::model_types()).collect::<Vec<_>>().join(", ");
         let Some(model_type) = value.get("model_type").and_then(|v| v.as_str()).map(str::to_owned) else {
             return Err(keys::bad("model_type", format!("is missing; supported: {}", known())));
         };
         match model_type.as_str() {
             "gpt2" => Gpt2Config::from_value(value).map(Self::Gpt2),
-            "t5" => T5Config::from_value(value).map(Self::T5),
+            "t5" | "mt5" => T5Config::from_value(value).map(Self::T5),
             other if DecoderConfig::model_types().any(|known| known == other) => {
                 DecoderConfig::from_value(value).map(Self::Decoder)
             }

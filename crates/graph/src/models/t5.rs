@@ -65,12 +65,14 @@ impl T5Config {
             deviation: self.deviation(inputs),
         };
         let up = [self.d_model, self.d_ff];
+        let gated = |activation| Inner::Gated {
+            activation,
+            layers: Gate::Separate(["DenseReluDense.wi_0", "DenseReluDense.wi_1"].map(|name| linear(name, up))),
+        };
         let inner = match self.feed_forward_proj {
             FeedForwardProjection::Relu => Inner::Relu(linear("DenseReluDense.wi", up)),
-            FeedForwardProjection::GatedGelu => Inner::Gated {
-                activation: Activation::GeluTanh,
-                layers: Gate::Separate(["DenseReluDense.wi_0", "DenseReluDense.wi_1"].map(|name| linear(name, up))),
-            },
+            FeedForwardProjection::GatedGelu => gated(Activation::GeluTanh),
+            FeedForwardProjection::GatedSilu => gated(Activation::Silu),
         };
         let down = linear("DenseReluDense.wo", [self.d_ff, self.d_model]);
         FeedForward { inner, down, dropout: Some(self.dropout_rate), experts: None }

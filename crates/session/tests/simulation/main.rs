@@ -169,7 +169,7 @@ fn evidence_of_simulation() {
     let sessions = survived.iter().map(|run| u64::from(run.sessions)).sum::<u64>();
     let hours = survived.iter().map(|run| run.simulated_s).sum::<f64>() / 3600.0;
     println!(
-        "simulation: {} seeds, {finished} runs finished, {sessions} sessions, {hours:.0} simulated hours, {failures} failed",
+        "evidence: {} seeds, {finished} runs finished, {sessions} sessions, {hours:.0} simulated hours, {failures} failed",
         seeds.end - seeds.start
     );
     println!("runs with each kind of event: {:?}", count_kinds(&survived));

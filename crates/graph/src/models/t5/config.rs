@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the keys are Hugging Face's and documented there")]
 pub struct T5Config {
+    /// Whether it is an mT5, which has T5's architecture under another `model_type`.
+    #[serde(skip)]
+    pub is_multilingual: bool,
     pub vocab_size: usize,
     pub d_model: usize,
     pub d_kv: usize,
@@ -61,6 +64,9 @@ pub enum FeedForwardProjection {
         alias = "gated-gelu_accurate"
     )]
     GatedGelu,
+    /// That of UL2.
+    #[serde(rename = "gated-silu")]
+    GatedSilu,
 }
 
 fn default_buckets() -> usize {
@@ -91,25 +97,46 @@ struct Preset {
     width: usize,
     head_size: usize,
     inner: usize,
-    layers: usize,
+    /// Of the encoder and of the decoder.
+    layers: [usize; 2],
     heads: usize,
-    /// Whether it has gated GELU and an untied head, as v1.1 does.
-    newer: bool,
+    kind: Kind,
 }
 
-/// The published sizes, and `t5-nano` for first runs. Source: Raffel et al. 2020, section 3.7; Chung et al. 2022.
+/// What the sizes of a preset do not tell.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// With ReLU and a tied head.
+    V1_0,
+    /// With gated GELU and an untied head.
+    V1_1,
+    /// As `V1_1`, with a vocabulary of 101 languages.
+    Multilingual,
+    /// As `V1_1`, with bytes as tokens.
+    Bytes,
+}
+
+/// The published sizes, and `t5-nano` for first runs. Sources: Raffel et al. 2020, section 3.7; Chung et al. 2022; Xue et al. 2021
+/// (mT5) and 2022 (ByT5).
 #[rustfmt::skip]
 const PRESETS: &[Preset] = &[
-    Preset { name: "t5-nano", width: 192, head_size: 32, inner: 384, layers: 3, heads: 6, newer: true },
-    Preset { name: "t5-small", width: 512, head_size: 64, inner: 2048, layers: 6, heads: 8, newer: false },
-    Preset { name: "t5-base", width: 768, head_size: 64, inner: 3072, layers: 12, heads: 12, newer: false },
-    Preset { name: "t5-large", width: 1024, head_size: 64, inner: 4096, layers: 24, heads: 16, newer: false },
-    Preset { name: "t5-xl", width: 1024, head_size: 128, inner: 16_384, layers: 24, heads: 32, newer: false },
-    Preset { name: "flan-t5-small", width: 512, head_size: 64, inner: 1024, layers: 8, heads: 6, newer: true },
-    Preset { name: "flan-t5-base", width: 768, head_size: 64, inner: 2048, layers: 12, heads: 12, newer: true },
-    Preset { name: "flan-t5-large", width: 1024, head_size: 64, inner: 2816, layers: 24, heads: 16, newer: true },
-    Preset { name: "flan-t5-xl", width: 2048, head_size: 64, inner: 5120, layers: 24, heads: 32, newer: true },
-    Preset { name: "flan-t5-xxl", width: 4096, head_size: 64, inner: 10_240, layers: 24, heads: 64, newer: true },
+    Preset { name: "t5-nano", width: 192, head_size: 32, inner: 384, layers: [3, 3], heads: 6, kind: Kind::V1_1 },
+    Preset { name: "t5-small", width: 512, head_size: 64, inner: 2048, layers: [6, 6], heads: 8, kind: Kind::V1_0 },
+    Preset { name: "t5-base", width: 768, head_size: 64, inner: 3072, layers: [12, 12], heads: 12, kind: Kind::V1_0 },
+    Preset { name: "t5-large", width: 1024, head_size: 64, inner: 4096, layers: [24, 24], heads: 16, kind: Kind::V1_0 },
+    Preset { name: "t5-xl", width: 1024, head_size: 128, inner: 16_384, layers: [24, 24], heads: 32, kind: Kind::V1_0 },
+    Preset { name: "flan-t5-small", width: 512, head_size: 64, inner: 1024, layers: [8, 8], heads: 6, kind: Kind::V1_1 },
+    Preset { name: "flan-t5-base", width: 768, head_size: 64, inner: 2048, layers: [12, 12], heads: 12, kind: Kind::V1_1 },
+    Preset { name: "flan-t5-large", width: 1024, head_size: 64, inner: 2816, layers: [24, 24], heads: 16, kind: Kind::V1_1 },
+    Preset { name: "flan-t5-xl", width: 2048, head_size: 64, inner: 5120, layers: [24, 24], heads: 32, kind: Kind::V1_1 },
+    Preset { name: "flan-t5-xxl", width: 4096, head_size: 64, inner: 10_240, layers: [24, 24], heads: 64, kind: Kind::V1_1 },
+    Preset { name: "mt5-small", width: 512, head_size: 64, inner: 1024, layers: [8, 8], heads: 6, kind: Kind::Multilingual },
+    Preset { name: "mt5-base", width: 768, head_size: 64, inner: 2048, layers: [12, 12], heads: 12, kind: Kind::Multilingual },
+    Preset { name: "mt5-large", width: 1024, head_size: 64, inner: 2816, layers: [24, 24], heads: 16, kind: Kind::Multilingual },
+    Preset { name: "mt5-xl", width: 2048, head_size: 64, inner: 5120, layers: [24, 24], heads: 32, kind: Kind::Multilingual },
+    Preset { name: "byt5-small", width: 1472, head_size: 64, inner: 3584, layers: [12, 4], heads: 6, kind: Kind::Bytes },
+    Preset { name: "byt5-base", width: 1536, head_size: 64, inner: 3968, layers: [18, 6], heads: 12, kind: Kind::Bytes },
+    Preset { name: "byt5-large", width: 1536, head_size: 64, inner: 3840, layers: [36, 12], heads: 16, kind: Kind::Bytes },
 ];
 
 /// Other names of presets.
@@ -117,22 +144,28 @@ const ALIASES: [(&str, &str); 1] = [("t5-3b", "t5-xl")];
 
 impl Preset {
     fn config(&self) -> T5Config {
+        let is_first = self.kind == Kind::V1_0;
         T5Config {
-            vocab_size: 32_128,
+            is_multilingual: self.kind == Kind::Multilingual,
+            vocab_size: match self.kind {
+                Kind::V1_0 | Kind::V1_1 => 32_128,
+                Kind::Multilingual => 250_112,
+                Kind::Bytes => 384,
+            },
             d_model: self.width,
             d_kv: self.head_size,
             d_ff: self.inner,
-            num_layers: self.layers,
-            num_decoder_layers: self.layers,
+            num_layers: self.layers[0],
+            num_decoder_layers: self.layers[1],
             num_heads: self.heads,
             relative_attention_num_buckets: default_buckets(),
             relative_attention_max_distance: default_distance(),
             dropout_rate: 0.0,
             layer_norm_epsilon: default_epsilon(),
             initializer_factor: default_factor(),
-            feed_forward_proj: if self.newer { FeedForwardProjection::GatedGelu } else { FeedForwardProjection::Relu },
-            tie_word_embeddings: !self.newer,
-            scale_decoder_outputs: !self.newer,
+            feed_forward_proj: if is_first { FeedForwardProjection::Relu } else { FeedForwardProjection::GatedGelu },
+            tie_word_embeddings: is_first,
+            scale_decoder_outputs: is_first,
             pad_token_id: 0,
             eos_token_id: default_end(),
             decoder_start_token_id: 0,
@@ -160,10 +193,20 @@ impl Family for T5Config {
                 ("head_dim", "d_kv"),
             ],
         )?;
+        let is_multilingual = value["model_type"] == "mt5";
+        if let Some(map) = value.as_object_mut().filter(|_| is_multilingual) {
+            map.entry("feed_forward_proj").or_insert(json!("gated-gelu"));
+            // Decoder outputs are never scaled, and a tied head is a matter of the weights.
+            map.insert("scale_decoder_outputs".into(), json!(false));
+        }
         let gated_gelu = GELU_TANH.map(|name| json!(format!("gated-{name}")));
-        let built = [&[json!("relu"), json!("gated-gelu")], &gated_gelu[..]].concat();
+        let built = [&["relu", "gated-gelu", "gated-silu"].map(Value::from), &gated_gelu[..]].concat();
         let gated = value.get("feed_forward_proj").is_some_and(|kind| *kind != "relu" && built.contains(kind));
-        let activations = if gated { GELU_TANH.map(Value::from).to_vec() } else { vec![json!("relu")] };
+        let activations = match value.get("feed_forward_proj").and_then(Value::as_str) {
+            Some("gated-silu") => vec![json!("silu")],
+            _ if gated => GELU_TANH.map(Value::from).to_vec(),
+            _ => vec![json!("relu")],
+        };
         refuse_others(
             &value,
             &[
@@ -175,7 +218,7 @@ impl Family for T5Config {
         )?;
         require_whole(&value, &["vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads"])?;
         if let Some(said) = value.get("is_gated_act").and_then(Value::as_bool).filter(|said| *said != gated) {
-            let kind = if gated { "gated-gelu" } else { "relu" };
+            let kind = value.get("feed_forward_proj").and_then(Value::as_str).unwrap_or("relu");
             return Err(bad("is_gated_act", format!("is {said}, which contradicts feed_forward_proj, `{kind}`")));
         }
         let map = value.as_object_mut().ok_or_else(|| bad("(file)", "is not an object"))?;
@@ -187,17 +230,21 @@ impl Family for T5Config {
         if !map.contains_key("num_decoder_layers") {
             map.insert("num_decoder_layers".into(), map["num_layers"].clone());
         }
-        let config: Self = parse(value)?;
+        let config = Self { is_multilingual, ..parse(value)? };
         config.validate()?;
         Ok(config)
     }
 
     fn to_json(&self) -> String {
-        let gated = self.feed_forward_proj == FeedForwardProjection::GatedGelu;
+        let (gated, activation) = match self.feed_forward_proj {
+            FeedForwardProjection::Relu => (false, "relu"),
+            FeedForwardProjection::GatedGelu => (true, "gelu_new"),
+            FeedForwardProjection::GatedSilu => (true, "silu"),
+        };
+        let class = if self.is_multilingual { "MT5ForConditionalGeneration" } else { "T5ForConditionalGeneration" };
         let more = json!({
-            "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "torch_dtype": "float32",
-            "is_encoder_decoder": true, "is_gated_act": gated,
-            "dense_act_fn": if gated { "gelu_new" } else { "relu" }, "n_positions": 512,
+            "model_type": self.model_type(), "architectures": [class], "torch_dtype": "float32",
+            "is_encoder_decoder": true, "is_gated_act": gated, "dense_act_fn": activation, "n_positions": 512,
         });
         keys::to_json(self, &more)
     }
@@ -240,7 +287,7 @@ impl Family for T5Config {
     }
 
     fn model_type(&self) -> &'static str {
-        "t5"
+        if self.is_multilingual { "mt5" } else { "t5" }
     }
 
     /// Relative positions have no limit.

@@ -77,7 +77,7 @@ pub(super) fn read_input(args: &EstimateArgs) -> Result<EstimateInput, Failure> 
     }
     if run.attention == Attention::Sdpa && !is_attention_chosen(args, read.as_ref()) {
         // Source: pull request 47014 of transformers.
-        if model.config.model_type() == "t5" {
+        if ["t5", "mt5"].contains(&model.config.model_type()) {
             run.unsure.add(Effect::More(&[Part::Attention]));
             missing.push(
                 "attention is counted as SDPA, which transformers uses for T5 since July 2026; older versions keep all \
