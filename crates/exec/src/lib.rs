@@ -18,6 +18,7 @@ mod philox;
 mod quantize;
 pub mod reference;
 pub mod self_test;
+mod weight_codes;
 
 pub use arena::FreeMemory;
 pub use call::{Call, Input, Output};
@@ -31,3 +32,4 @@ pub use executor::{run_program, run_program_timed};
 pub use null::{NullDevice, Order};
 pub use philox::{dropout_bits, dropout_threshold, fill_normal, normal_pair, philox};
 pub use quantize::Levels;
+pub use weight_codes::{CodedMatrix, Encoder};

@@ -17,6 +17,7 @@ mod program_name;
 mod target;
 mod tensor;
 mod training;
+mod weight_codes;
 
 pub use adapter_file::{AdapterFile, AdapterFileError};
 pub use adapter_targets::{AdapterError, AdapterSettings, AdapterTargets};
@@ -31,3 +32,4 @@ pub use program_name::{Lengths, NoProgramName, ProgramKind, ProgramName};
 pub use target::{DeviceKind, Products, Target, Targets};
 pub use tensor::{DType, Init, Role, Shape, Storage, Tensor, TensorId, TensorType};
 pub use training::{Objective, SampleShape, TrainShape, build_sampling, build_training};
+pub use weight_codes::{NESTED_BLOCK, NF4_BLOCK, WeightCodes};
