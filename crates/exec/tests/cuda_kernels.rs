@@ -3,6 +3,8 @@
 //! in several orders of warps and with approximate instructions blurred. Nothing but the op's operands and its scratch
 //! may be touched.
 
+#[path = "support/codes.rs"]
+mod codes;
 #[path = "support/parts.rs"]
 mod parts;
 #[path = "support/random.rs"]
@@ -12,6 +14,7 @@ mod routes;
 #[path = "support/tables.rs"]
 mod tables;
 
+use codes::check_codes;
 use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, PRECISIONS, in_half, in_precision};
 use plimsoll_exec::cuda::{self, Operands, Scratch, device_scalars};
@@ -251,6 +254,13 @@ fn weights_with_their_remainders_are_kept_to_the_bit_on_cards() {
 fn gradients_of_embeddings_are_those_of_the_processor_to_the_bit_on_cards() {
     for (capability, order) in CAPABILITIES.into_iter().zip(ORDERS) {
         check_tables(|case| case.on_card(How { capability, order, blur: 0, reused: None }));
+    }
+}
+
+#[test]
+fn products_with_codes_are_those_with_decoded_weights_to_the_bit_on_cards() {
+    for (capability, order) in CAPABILITIES.into_iter().zip(ORDERS) {
+        check_codes(|case| case.on_card(How { capability, order, blur: 0, reused: None }));
     }
 }
 

@@ -13,11 +13,14 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 /// Differentiable ops whose gradient consists of other ops, not of one that is named after them.
 const BY_OTHER_OPS: [&str; 5] = ["Add", "Dispatch", "Dropout", "Rotary", "Scale"];
 
+/// Ops that replace others after the gradient pass, together with those of the gradient.
+const REPLACING: [&str; 1] = ["QuantizedLinear"];
+
 /// Whether an op must have a gradient: there is an op of its name and `Grad`, or it is in the list above.
 /// Differentiating any other op must be an error, so that no gradient is lost unnoticed.
 fn is_differentiable(op: &str) -> bool {
     let is_gradient = |other: &&str| other.strip_prefix(op).is_some_and(|rest| rest.ends_with("Grad"));
-    BY_OTHER_OPS.contains(&op) || Op::VARIANTS.iter().any(is_gradient)
+    BY_OTHER_OPS.contains(&op) || !REPLACING.contains(&op) && Op::VARIANTS.iter().any(is_gradient)
 }
 
 type Values = HashMap<TensorId, Value<f64>>;

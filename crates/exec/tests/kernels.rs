@@ -1,6 +1,8 @@
 //! Every fast kernel against its reference, on the ops' examples and on random shapes, and every kernel against what
 //! its op declared: it writes nothing but its outputs and its scratch, and gives the same bits on one thread and two.
 
+#[path = "support/codes.rs"]
+mod codes;
 #[path = "support/parts.rs"]
 mod parts;
 #[path = "support/random.rs"]
@@ -10,6 +12,7 @@ mod routes;
 #[path = "support/tables.rs"]
 mod tables;
 
+use codes::check_codes;
 use half::{bf16, f16};
 use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, SINGLE, encode, in_half, in_precision};
@@ -190,6 +193,11 @@ fn weights_with_their_remainders_are_kept_to_the_bit() {
 #[test]
 fn gradients_of_embeddings_are_added_up_in_the_order_of_their_rows() {
     check_tables(fast_bytes);
+}
+
+#[test]
+fn products_with_codes_are_those_with_decoded_weights_to_the_bit() {
+    check_codes(fast_bytes);
 }
 
 #[test]

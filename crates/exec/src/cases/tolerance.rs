@@ -21,8 +21,8 @@ pub fn allowed(on: DeviceKind, case: &Case, output: usize, expected: f64, larges
 /// The error, relative to the largest result, of values that an op rounds to 16 bits between its operands and a result
 /// on a card: output heads round the slopes of the loss, by up to half a unit in the last place; attention on tensor
 /// cores rounds its probabilities and slopes, if results are in half precision. In TF32, which has the fraction bits of
-/// `F16`, output heads round slopes too; other products have operands that TF32 represents exactly, so they round as in
-/// single precision.
+/// `F16`, output heads round slopes too, and products round decoded weights; other products have operands that TF32
+/// represents exactly, so they round as in single precision.
 ///
 /// Terms of an attention's results thus have a relative error of up to 2^-11, or 2^-8 in `Bf16`. The terms of a query's
 /// result are probabilities times values, and their sum is at most the largest value. Slopes and columns of
@@ -34,6 +34,7 @@ fn rounds_between(case: &Case, output: usize) -> f64 {
             let in_tf32 = if case.tf32 { 2f64.powi(-11) } else { 0.0 };
             weight.map_or(in_tf32, |dtype| rounding(dtype, 1.0))
         }
+        Op::QuantizedLinear(_) | Op::QuantizedLinearInputGrad(_) if case.tf32 => 2f64.powi(-11),
         Op::Attention(_) | Op::AttentionGrad(_) => match case.outputs[output].dtype {
             DType::F16 => 2f64.powi(-11),
             DType::Bf16 => 2f64.powi(-8),

@@ -42,6 +42,7 @@ mod parallel;
 mod parameter_update;
 mod positions;
 mod product;
+mod quantized_linear;
 mod relu;
 mod remainder;
 mod rms_norm;

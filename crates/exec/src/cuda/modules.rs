@@ -51,6 +51,7 @@ modules!(
     "paired_head_loss",
     "parameter_update",
     "positions",
+    "quantized_linear",
     "relu",
     "rms_norm",
     "rotary",

@@ -23,6 +23,7 @@ mod moving_average;
 mod paired_head_loss;
 mod parameter_update;
 mod positions;
+mod quantized_linear;
 mod real;
 mod relu;
 mod remainder;

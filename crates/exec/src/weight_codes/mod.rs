@@ -6,6 +6,8 @@ mod nf4;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use nf4::{LEVELS, scale_levels};
+
 use plimsoll_graph::{NF4_BLOCK, WeightCodes};
 
 /// Encodes a matrix (out, in), part by part from its first weight.

@@ -1,10 +1,10 @@
 //! The linear layer: a matrix product over the last extent, with or without a bias.
 
 use super::{
-    Access, Example, InnerParts, Io, LinearAdd, Nature, Operation, Target, accumulating, expect_type, operands,
-    product_scratch,
+    Access, Example, InnerParts, Io, LinearAdd, Nature, Op, Operation, QuantizedLinear, QuantizedLinearInputGrad, Target,
+    accumulating, expect_type, operands, product_scratch,
 };
-use crate::{Backward, DType, DeviceKind, GraphError, TensorId, TensorType};
+use crate::{Backward, DType, DeviceKind, GraphError, TensorId, TensorType, WeightCodes};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -153,12 +153,18 @@ impl Operation for Linear {
         product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
     }
 
+    fn with_codes(&self, codes: WeightCodes) -> Option<Op> {
+        (self.layout == WeightLayout::OutIn).then(|| QuantizedLinear { codes, bias: self.bias }.into())
+    }
+
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let (dy, x, weight) = (cx.upstream(0)?, cx.input(0), cx.input(1));
         let layout = self.layout;
         self.push_weight_grad(cx, x, dy, if self.bias { &[1, 2] } else { &[1] })?;
         if cx.wants(0) {
-            let pending = if self.is_thin(cx.type_of_input(1)) { cx.take_pending(0) } else { None };
+            // A frozen weight may be in codes, which this product does not read.
+            let adds = self.is_thin(cx.type_of_input(1)) && !cx.trained(&[1]).is_empty();
+            let pending = if adds { cx.take_pending(0) } else { None };
             let dx = match pending {
                 None => cx.push(LinearInputGrad { layout }, &[dy, weight])?[0],
                 Some(pending) => cx.push(LinearAdd { layout: layout.transposed() }, &[pending, dy, weight])?[0],
@@ -207,6 +213,10 @@ impl Operation for LinearInputGrad {
 
     fn flops(&self, io: &Io) -> u64 {
         product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
+    }
+
+    fn with_codes(&self, codes: WeightCodes) -> Option<Op> {
+        (self.layout == WeightLayout::OutIn).then(|| QuantizedLinearInputGrad { codes }.into())
     }
 
     fn examples() -> Vec<Example> {

@@ -11,6 +11,7 @@ pub use super::grad_norm::NORM_BLOCK;
 pub use super::head_loss::logits_stride;
 pub use super::linear::WeightLayout;
 pub use super::parameter_update::{STATE_BLOCK, WeightFormat};
+pub use super::quantized_linear::strips;
 pub use super::rotary::{RopeScaling, inverse_frequencies};
 pub use super::route::tokens_of_part;
 
@@ -97,6 +98,7 @@ ops! { $
     paired_head_loss: PairedHeadLoss, PairedHeadLossGrad;
     parameter_update: ParameterUpdate;
     positions: Positions, PositionsGrad;
+    quantized_linear: QuantizedLinear, QuantizedLinearInputGrad;
     relu: Relu, ReluGrad;
     rms_norm: RmsNorm, RmsNormGrad;
     rotary: Rotary;

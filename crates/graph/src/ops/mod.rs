@@ -35,6 +35,7 @@ mod moving_average;
 mod paired_head_loss;
 mod parameter_update;
 mod positions;
+mod quantized_linear;
 mod relu;
 mod rms_norm;
 mod rotary;
@@ -55,7 +56,7 @@ pub use tiled::{
     BLOCK_WORDS, TILE_MULTIPLE, in_tiles, panel_words, part_words, product_scratch, tiled_parts, tiled_scratch,
 };
 
-use crate::{GraphError, Target, TensorType};
+use crate::{GraphError, Target, TensorType, WeightCodes};
 use check::{accumulating, expect_rank, expect_type, operands};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -240,6 +241,12 @@ pub trait Operation {
 
     /// This optimizer with another format of the state; `None` if the op is not an optimizer.
     fn keeping_state(&self, _state: StateFormat) -> Option<Op> {
+        None
+    }
+
+    /// This product with its weight in codes, followed by their scales among the operands; `None` if there is no such
+    /// op.
+    fn with_codes(&self, _codes: WeightCodes) -> Option<Op> {
         None
     }
 

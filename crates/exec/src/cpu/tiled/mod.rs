@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   mod.rs     blocks of the result, divided among workers; steps of the sum
-//!   pack.rs    parts of operands ─► panels
+//!   pack.rs    parts of operands ─► panels, through decoded tiles if they are in codes (coded.rs)
 //!   kernel.rs  panels ─► a tile of sums in registers, with AMX in amx.rs
 //!   store.rs   tiles ─► the result, with bias and rounding
 //!   packed.rs  small products of operands that stay packed
@@ -17,12 +17,14 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod coded;
 mod kernel;
 mod pack;
 mod packed;
 mod path;
 mod store;
 
+pub(super) use coded::Coded;
 pub(super) use packed::{Packed, PackedProducts};
 pub use path::{Instructions, instructions};
 
@@ -44,6 +46,7 @@ pub(super) enum Factor<'a> {
     F32(Matrix<'a>),
     F16(Matrix<'a, f16>),
     Bf16(Matrix<'a, bf16>),
+    Coded(Coded<'a>),
 }
 
 /// The destination of a product.
@@ -63,6 +66,7 @@ macro_rules! each {
             Factor::F32($matrix) => $value,
             Factor::F16($matrix) => $value,
             Factor::Bf16($matrix) => $value,
+            Factor::Coded($matrix) => $value,
         }
     };
 }
@@ -82,6 +86,12 @@ impl<'a> From<Matrix<'a, f16>> for Factor<'a> {
 impl<'a> From<Matrix<'a, bf16>> for Factor<'a> {
     fn from(matrix: Matrix<'a, bf16>) -> Self {
         Self::Bf16(matrix)
+    }
+}
+
+impl<'a> From<Coded<'a>> for Factor<'a> {
+    fn from(coded: Coded<'a>) -> Self {
+        Self::Coded(coded)
     }
 }
 

@@ -4,6 +4,7 @@
 use super::super::half::Float;
 use super::super::matrix::Matrix;
 use super::Factor;
+use super::coded::pack_coded;
 use super::kernel::{Order, Panels};
 use std::ops::Range;
 
@@ -27,23 +28,24 @@ pub(super) fn pack(panels: Panels, factor: Factor, rows: Range<usize>, terms: Ra
         Factor::Bf16(matrix) => pack_part(panels, Part::of(matrix, rows, terms), into),
         Factor::F16(matrix) if panels.pairs => panic!("pairs are of bf16, not of {:?}", matrix.extents()),
         Factor::F16(matrix) => pack_single(Part::of(matrix, rows, terms), panels, into),
+        Factor::Coded(coded) => pack_coded(panels, coded.rows(rows).columns(terms), into),
     }
 }
 
-fn pack_part<E: Float + Pair>(panels: Panels, part: Part<E>, into: &mut [f32]) {
+pub(super) fn pack_part<E: Float + Pair>(panels: Panels, part: Part<E>, into: &mut [f32]) {
     if panels.pairs { pack_pairs(part, panels, into) } else { pack_single(part, panels, into) }
 }
 
 /// Part of a matrix with contiguous rows or columns.
 #[derive(Clone, Copy)]
-struct Part<'a, T> {
-    data: &'a [T],
+pub(super) struct Part<'a, T> {
+    pub(super) data: &'a [T],
     /// Elements from one contiguous line to the next.
-    stride: usize,
-    rows: usize,
-    terms: usize,
+    pub(super) stride: usize,
+    pub(super) rows: usize,
+    pub(super) terms: usize,
     /// Whether the terms of a row are contiguous.
-    along: bool,
+    pub(super) along: bool,
 }
 
 impl<'a, T> Part<'a, T> {
@@ -63,7 +65,7 @@ impl<'a, T> Part<'a, T> {
 }
 
 /// Packs in single precision.
-fn pack_single<E: Float + Load>(part: Part<E>, panels: Panels, into: &mut [f32]) {
+pub(super) fn pack_single<E: Float + Load>(part: Part<E>, panels: Panels, into: &mut [f32]) {
     let width = panels.width;
     match (part.along, width.is_multiple_of(4)) {
         _ if panels.avx512 => pack_vectors(part, width, into),
@@ -133,10 +135,10 @@ use elsewhere::{Load, Pair, pack_pairs, pack_vectors};
 mod elsewhere {
     use super::{Panels, Part};
 
-    pub(super) trait Load {}
+    pub(in super::super) trait Load {}
     impl<T> Load for T {}
 
-    pub(super) trait Pair: Load {}
+    pub(in super::super) trait Pair: Load {}
     impl<T> Pair for T {}
 
     pub(super) fn pack_pairs<T>(_: Part<T>, _: Panels, _: &mut [f32]) {
@@ -185,7 +187,7 @@ mod x86 {
     }
 
     /// Elements that are packed in single precision.
-    pub(super) trait Load: Copy {
+    pub(in super::super) trait Load: Copy {
         /// The first 16 elements of a line in single precision, zeros beyond its end.
         ///
         /// # Safety
@@ -194,7 +196,7 @@ mod x86 {
     }
 
     /// Elements that are packed in pairs.
-    pub(super) trait Pair: Load {
+    pub(in super::super) trait Pair: Load {
         /// The next 32 elements of a line as bf16, zeros beyond its end.
         ///
         /// # Safety

@@ -25,6 +25,7 @@ mod paired_head_loss;
 mod parameter_update;
 mod positions;
 mod products;
+mod quantized_linear;
 mod relu;
 mod rms_norm;
 mod rotary;
