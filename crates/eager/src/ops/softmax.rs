@@ -27,7 +27,43 @@ impl Tensor {
             let result = saved.map(Saved::unpack).expect("softmax saves its result");
             let gradient = Self::new(rt, result.shape(), from, "softmax_backward");
             gradient.mark_if_logits(&result);
+            // Before its kernel, the gradient of softmax multiplies the gradient by the result; log-softmax does not.
+            // Source: `softmax_backward_cuda_out` of `native/cuda/SoftMax.cu`.
+            let bytes = result.elements() * result.dtype().bytes();
+            drop((name == "_softmax").then(|| rt.scratch("softmax_backward", bytes)));
             vec![Some(gradient)]
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::card::Gpu;
+    use crate::sharding::Bound;
+    use crate::step::steps;
+    use plimsoll_graph::models::ModelConfig;
+    use plimsoll_trainers::{Attention, Precision, Run};
+    use plimsoll_units::Bytes;
+
+    /// Scores of two heads, of which the backward pass multiplies a copy in single precision.
+    #[test]
+    fn the_gradient_of_softmax_has_a_product_of_its_own() {
+        let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2,
+            "num_hidden_layers": 1, "vocab_size": 64, "max_position_embeddings": 256}"#;
+        let model = ModelConfig::from_json(json).expect("a model");
+        let gpu = Gpu { memory: Bytes::gib(80), compute_capability: (9, 0) };
+        let run = Run {
+            precision: Precision::PureFp16,
+            micro_batch: 1,
+            seq_len: 128,
+            attention: Attention::Eager,
+            ..Run::default()
+        };
+        let steps = steps(&model, &run, gpu, true, Bound::Likely).expect("this run is modeled");
+        let of_softmax = steps.records.iter().filter(|record| record.op == "softmax_backward");
+        let sizes = of_softmax.map(|record| record.bytes).collect::<Vec<_>>();
+        let scores = 2 * 128 * 128;
+        // The loss, then attention: its gradient in half precision and the product in single precision.
+        assert_eq!(sizes[..3], [128 * 64 * 4, scores * 2, scores * 4]);
     }
 }
