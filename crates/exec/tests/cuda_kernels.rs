@@ -25,11 +25,11 @@ use plimsoll_fake_cuda::shadow::{Mode, Rights};
 use plimsoll_fake_cuda::trace::Counters;
 use plimsoll_fake_cuda::workbench::{ORDERS, Shape, Workbench};
 use plimsoll_graph::ops::{
-    Add, Attention, AttentionGrad, CachedAttention, Cast, Combine, CombineWeightGrad, Dispatch, Dropout, DropoutKey,
-    Embedding, EmbeddingGrad, ExpertLinear, ExpertLinearInputGrad, ExpertLinearWeightGrad, GradNorm, HeadLoss,
-    HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, MovingAverage, Nature,
-    ParameterUpdate, Positions, PositionsGrad, RelativeBias, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route,
-    RouteGrad, StateFormat, TakeRow, Transfer, WeightFormat, WeightLayout,
+    Add, Attention, AttentionGrad, CachedAttention, Cast, ClampedSwiglu, ClampedSwigluGrad, Combine, CombineWeightGrad,
+    Dispatch, Dropout, DropoutKey, Embedding, EmbeddingGrad, ExpertLinear, ExpertLinearInputGrad,
+    ExpertLinearWeightGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad,
+    LinearWeightGrad, MovingAverage, Nature, ParameterUpdate, Positions, PositionsGrad, RelativeBias, RmsNorm,
+    RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat, TakeRow, Transfer, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Products, Scalars, Target, TensorType};
@@ -319,7 +319,9 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
     let (rows, choices): (&[usize], &[usize]) = (&[1, 64], &[1, 64, 4]);
     let expert_bias =
         ExpertLinearWeightGrad { layout: WeightLayout::OutIn, weight: false, bias: true, accumulate: true };
+    let swiglu = ClampedSwigluGrad { forward: ClampedSwiglu { alpha: 1.702, limit: 0.7 } };
     let mut streaming = vec![
+        case(swiglu, &[&[1, 64, 256], x]),
         case(Dropout { key: DropoutKey { rate: 0.1, site: 11 } }, &[x]),
         case(Cast { to: DType::Bf16 }, &[x]),
         case(Transfer, &[x]),

@@ -21,6 +21,7 @@ mod blas;
 mod cached_attention;
 mod cast;
 mod ceilings;
+mod clamped_swiglu;
 mod dispatch;
 mod dropout;
 mod embedding;

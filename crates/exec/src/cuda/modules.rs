@@ -37,6 +37,7 @@ modules!(
     "attention_grad_sums",
     "cached_attention",
     "cast",
+    "clamped_swiglu",
     "dispatch",
     "dropout",
     "embedding",

@@ -8,6 +8,7 @@ mod attention;
 mod await_transfer;
 mod cached_attention;
 mod cast;
+mod clamped_swiglu;
 mod dispatch;
 mod dropout;
 mod embedding;

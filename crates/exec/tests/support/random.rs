@@ -2,11 +2,11 @@
 
 use plimsoll_exec::cases::Noise;
 use plimsoll_graph::ops::{
-    Activation, Add, Attention, AttentionGrad, Combine, CombineWeightGrad, Dispatch, Dropout, DropoutKey,
-    EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad,
-    Linear, LinearInputGrad, LinearWeightGrad, MovingAverage, PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate,
-    RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat,
-    WeightFormat, WeightLayout,
+    Activation, Add, Attention, AttentionGrad, ClampedSwiglu, ClampedSwigluGrad, Combine, CombineWeightGrad, Dispatch,
+    Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm,
+    LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, MovingAverage, PairedHeadLoss, PairedHeadLossGrad,
+    ParameterUpdate, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad,
+    StateFormat, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{DType, Example, Fill, Op, Scalars, TensorType};
@@ -89,6 +89,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         norm_inputs.push(x);
     }
     let activation = [Activation::Silu, Activation::GeluTanh, Activation::Gelu, Activation::Relu][noise.below(4)];
+    let swiglu = ClampedSwiglu { alpha: 1.5, limit: 0.8 };
     let smoothing = if noise.unit() < 0.5 { 0.0 } else { 0.2 };
     // The requested gradients: at least one.
     let (input, trained) = [(true, true), (true, false), (false, true)][noise.below(3)];
@@ -171,6 +172,8 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         case(MovingAverage { decay: 0.99 }.into(), &[x, &[1]]),
         case(Gated { activation }.into(), &[x, x]),
         case(GatedGrad { activation }.into(), &[x, x, x]),
+        case(swiglu.into(), &[&[b, t, 2 * o]]),
+        case(ClampedSwigluGrad { forward: swiglu }.into(), &[&[b, t, o], &[b, t, 2 * o]]),
         case(Relu.into(), &[x]),
         case(ReluGrad.into(), &[x, x]),
         case(RmsNorm { eps: 1e-6, unit_offset }.into(), &[x, &[of_group]]),

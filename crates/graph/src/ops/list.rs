@@ -82,6 +82,7 @@ ops! { $
     await_transfer: AwaitTransfer;
     cached_attention: CachedAttention;
     cast: Cast;
+    clamped_swiglu: ClampedSwiglu, ClampedSwigluGrad;
     dispatch: Dispatch, Combine, CombineWeightGrad;
     dropout: Dropout;
     embedding: Embedding, EmbeddingGrad;

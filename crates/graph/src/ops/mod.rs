@@ -16,6 +16,7 @@ mod backward;
 mod cached_attention;
 mod cast;
 mod check;
+mod clamped_swiglu;
 mod dispatch;
 mod dropout;
 mod embedding;

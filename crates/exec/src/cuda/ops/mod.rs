@@ -7,6 +7,7 @@ mod attention_tensor;
 mod await_transfer;
 mod cached_attention;
 mod cast;
+mod clamped_swiglu;
 mod dispatch;
 mod dropout;
 mod elementwise;
