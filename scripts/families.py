@@ -71,8 +71,9 @@ def main() -> None:
         print(lines[-1], flush=True)
     text = PAGE.read_text()
     before, after = text.split(HEAD[0])
-    rest = [line for line in after.splitlines() if not line.startswith("|")]
-    PAGE.write_text(before + "\n".join(lines) + "\n".join(rest) + "\n")
+    # The page has another table further down.
+    rest = after.split("\n\n", 1)[1]
+    PAGE.write_text(before + "\n".join(lines) + "\n\n" + rest)
 
 
 if __name__ == "__main__":

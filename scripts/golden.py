@@ -70,12 +70,11 @@ def random_batch(vocab_size: int, shape: tuple[int, int]) -> tuple[torch.Tensor,
 
 
 def adamw(model) -> torch.optim.AdamW:
-    """AdamW with weight decay for matrices and embeddings, not for biases and norms."""
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": WEIGHT_DECAY},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-    ]
+    """AdamW with weight decay for matrices and embeddings, not for biases and norms. Biases of experts are in one matrix."""
+    decaying, others = [], []
+    for name, parameter in model.named_parameters():
+        (decaying if parameter.dim() >= 2 and not name.endswith("_bias") else others).append(parameter)
+    groups = [{"params": decaying, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=BETAS, eps=EPS)
 
 
@@ -86,7 +85,7 @@ def stored(model, name: str) -> list[tuple[str, Callable[[torch.Tensor], torch.T
     of_mixtral = model.config.model_type == "mixtral"
     name = name.replace(".mlp.", ".block_sparse_moe.") if of_mixtral else name
     path, _, kind = name.rpartition(".")
-    if not path.endswith(".experts"):
+    if not path.endswith(".experts") or model.config.model_type == "gpt_oss":
         return [(name, lambda tensor: tensor)]
     layers = ["w1", "w3", "w2"] if of_mixtral else ["gate_proj", "up_proj", "down_proj"]
     written = []
@@ -163,7 +162,7 @@ def made_with(script: str) -> str:
     return f"scripts/{Path(script).name}, torch {torch.__version__}, transformers {transformers.__version__}"
 
 
-def write(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
+def save_in_order(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
     """Writes a reproducible safetensors file: the library guarantees no order of the metadata's keys."""
     data = save(tensors, metadata=metadata)
     end = 8 + int.from_bytes(data[:8], "little")
@@ -174,6 +173,10 @@ def write(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
 
+
+def write(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
+    """Writes such a file, and prints its losses."""
+    save_in_order(tensors, path, metadata)
     weights = sum(name.startswith("weight.") for name in tensors)
     print(f"{path.name}: {weights} weights, {path.stat().st_size} bytes")
     print("losses:    ", " ".join(f"{x:.6f}" for x in tensors["losses"].tolist()))

@@ -28,6 +28,8 @@ windows shorter than the samples:
     granite        four factors, biases
     qwen3_moe      experts whose weights sum to one, a layer without experts
     olmoe, mixtral experts; their routers differ
+    gpt_oss        experts with biases, whose gates and other channels exceed their limit, sinks, a window in the first layer, YaRN
+                   without whole numbers as bounds
 
 usage:  python scripts/golden_decoders.py [OUT_DIR]
 needs:  pip install torch transformers safetensors
@@ -179,6 +181,20 @@ MODELS = {
     ),
     "olmoe": ("Olmoe", {"num_experts": 4, "num_experts_per_tok": 3, "norm_topk_prob": False}),
     "mixtral": ("Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 7, "head_dim": 6}),
+    "gpt_oss": (
+        "GptOss",
+        {
+            "head_dim": 6,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "swiglu_limit": 0.8,
+            "sliding_window": 5,
+            "max_position_embeddings": 256,
+            # The second of three frequencies is blended in two to one; with whole bounds it would be one to one.
+            "rope_parameters": {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "truncate": False}
+            | {"original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0},
+        },
+    ),
 }
 
 

@@ -109,9 +109,11 @@ fn random_decoder(noise: &mut Noise, positions: usize) -> ModelConfig {
         "granite",
         "olmoe",
         "qwen3_moe",
+        "gpt_oss",
     ];
     let family = families[noise.below(families.len())];
     let has_biases = ["llama", "smollm3", "granite"].contains(&family) && noise.unit() < 0.5;
+    let has_experts = ["olmoe", "qwen3_moe", "gpt_oss"].contains(&family);
     let file = json!({
         "model_type": family,
         "attention_bias": has_biases,
@@ -126,7 +128,7 @@ fn random_decoder(noise: &mut Noise, positions: usize) -> ModelConfig {
         "max_position_embeddings": positions,
         "tie_word_embeddings": noise.unit() < 0.5,
         "attention_dropout": perhaps(noise, 0.1).unwrap_or(0.0),
-        "num_experts": if family.contains("moe") { between(noise, 1, 5) } else { 0 },
+        "num_experts": if has_experts { between(noise, 1, 5) } else { 0 },
         "num_experts_per_tok": 1,
         "moe_intermediate_size": 7,
         "sliding_window": (kv_heads == 2).then_some(positions / 2 + 1),

@@ -81,6 +81,8 @@ fn parameter_counts_equal_the_published_ones() {
         ("qwen3-30b-a3b", 30_532_122_624),
         ("olmoe-1b-7b", 6_919_161_856),
         ("mixtral-8x7b", 46_702_792_704),
+        ("gpt-oss-20b", 20_914_757_184),
+        ("gpt-oss-120b", 116_829_156_672),
         ("gemma-2-2b", 2_614_341_888),
         ("gemma-2-9b", 9_241_705_984),
         ("gemma-2-27b", 27_227_128_320),
@@ -434,6 +436,8 @@ fn a_key_without_supported_values_is_not_supported() {
     for (preset, change, words) in [
         ("gpt2", json!({"quantization_config": {}}), "`quantization_config` asks for `quantized` weights, but"),
         ("qwen3-8b", json!({"quantization_config": {"quant_method": "gptq"}}), "asks for `gptq` weights, but"),
+        ("qwen3-8b", json!({"quantization_config": {"quant_method": "mxfp4"}}), "asks for `mxfp4` weights, but"),
+        ("gpt-oss-20b", json!({"quantization_config": {"quant_method": "gptq"}}), "asks for `gptq` weights, but"),
         ("qwen3-8b", json!({"model_type": "qwen4", "kv_lora_rank": 8}), "closest to `llama`, which does not have kv_l"),
         ("qwen3-8b", json!({"model_type": "x", "auto_map": {}}), "the code that its auto_map names is never run"),
         ("olmoe-1b-7b", json!({"num_experts": 1 << 24}), "at most 65,536 experts are supported"),

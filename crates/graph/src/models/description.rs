@@ -4,7 +4,7 @@
 //! Sizes count elements. B: batch, T: tokens, C: the model's width, F: inner width of the feed-forward layer.
 
 use super::ContextScaling;
-use crate::ops::{Activation, RelativeBias, WeightLayout};
+use crate::ops::{Activation, ClampedSwiglu, RelativeBias, WeightLayout};
 
 /// The description of a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -269,8 +269,19 @@ pub struct Attention {
     pub cap: Option<f32>,
     /// Bias of the scores by distance.
     pub bias: Option<RelativeBias>,
+    /// The sinks.
+    pub sinks: Option<Sinks>,
     /// Dropout of the attention probabilities.
     pub dropout: f32,
+}
+
+/// A score (H,) for each head that takes part in the softmax without a value, initialized from a normal distribution.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sinks {
+    /// The tensor's name, below the block's.
+    pub name: &'static str,
+    /// Standard deviation of the initial values.
+    pub deviation: f32,
 }
 
 /// The layers that compute queries, keys and values.
@@ -348,8 +359,11 @@ pub struct FeedForward {
 /// A mixture of experts: a router sends each token to a few of them, and their results are added with its weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Experts {
-    /// The path of their list: expert 3 has its layers at `LIST.3.NAME`.
+    /// The path of their list.
     pub list: &'static str,
+    /// Whether a model's files have one tensor `LIST.NAME` (E, I, O) for a layer of all experts, and `LIST.NAME_bias` (E, O);
+    /// otherwise expert 3 has its layers at `LIST.3.NAME`.
+    pub stacked: bool,
     /// Number of experts, E.
     pub count: usize,
     /// Number of experts of a token, K.
@@ -374,6 +388,13 @@ pub enum Inner {
         /// The gate, and the layer that it multiplies.
         layers: Gate,
     },
+    /// The SwiGLU of [`ClampedSwiglu`].
+    ClampedSwiglu {
+        /// The layer whose results are the gates and the channels that they multiply, in turn.
+        layer: Linear,
+        /// The activation.
+        activation: ClampedSwiglu,
+    },
 }
 
 /// The layers of a gated feed-forward layer.
@@ -389,24 +410,34 @@ impl Inner {
     /// The layers, the gate first.
     pub fn layers(&self) -> &[Linear] {
         match self {
-            Self::Gelu(layer) | Self::Relu(layer) | Self::Gated { layers: Gate::Packed(layer), .. } => {
-                std::slice::from_ref(layer)
-            }
+            Self::Gelu(layer)
+            | Self::Relu(layer)
+            | Self::ClampedSwiglu { layer, .. }
+            | Self::Gated { layers: Gate::Packed(layer), .. } => std::slice::from_ref(layer),
             Self::Gated { layers: Gate::Separate(layers), .. } => layers,
         }
     }
 
     fn layers_mut(&mut self) -> &mut [Linear] {
         match self {
-            Self::Gelu(layer) | Self::Relu(layer) | Self::Gated { layers: Gate::Packed(layer), .. } => {
-                std::slice::from_mut(layer)
-            }
+            Self::Gelu(layer)
+            | Self::Relu(layer)
+            | Self::ClampedSwiglu { layer, .. }
+            | Self::Gated { layers: Gate::Packed(layer), .. } => std::slice::from_mut(layer),
             Self::Gated { layers: Gate::Separate(layers), .. } => layers,
         }
     }
 }
 
 impl Linear {
+    /// The extents of the weight.
+    pub(super) fn extents(&self) -> [usize; 2] {
+        match self.layout {
+            WeightLayout::InOut => [self.inputs, self.outputs],
+            WeightLayout::OutIn => [self.outputs, self.inputs],
+        }
+    }
+
     /// Number of parameters.
     fn parameters(&self) -> u128 {
         (self.inputs as u128 + u128::from(self.bias)) * self.outputs as u128
@@ -444,9 +475,10 @@ impl Attention {
         }
     }
 
-    /// Number of parameters of the norms of queries and keys.
-    fn norm_parameters(&self) -> u128 {
-        self.norms.map_or(0, |norms| norms.channels(self).iter().sum::<usize>() as u128)
+    /// Number of parameters in addition to those of the layers: of the norms of queries and keys, and of the sinks.
+    fn other_parameters(&self) -> u128 {
+        let norms = self.norms.map_or(0, |norms| norms.channels(self).iter().sum::<usize>());
+        norms as u128 + self.sinks.map_or(0, |_| self.heads as u128)
     }
 }
 
@@ -487,7 +519,7 @@ impl Decoder {
         let of_block = |block: &Block| {
             let layers = block.attention.layers().map(Linear::parameters).chain([block.feed_forward.parameters()]);
             let norms = block.norms().map(|norm| norm.parameters(self.width)).sum::<u128>();
-            layers.sum::<u128>() + norms + block.attention.norm_parameters()
+            layers.sum::<u128>() + norms + block.attention.other_parameters()
         };
         let tables = [Some(self.tokens), self.positions, self.head].into_iter().flatten();
         let tables = tables.map(|table| table.parameters(self.width)).sum::<u128>();

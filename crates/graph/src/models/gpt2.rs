@@ -48,6 +48,7 @@ impl Gpt2Config {
             scale: 1.0 / (head_size as f32).sqrt(),
             cap: None,
             bias: None,
+            sinks: None,
             dropout: self.attn_pdrop,
         };
         let down = linear("mlp.c_proj", [inner, width], residual);

@@ -91,6 +91,8 @@ const NAMES: &[(&str, &[&str])] = &[
     ("qwen3-30b-a3b", &["Qwen/Qwen3-30B-A3B"]),
     ("olmoe-1b-7b", &["allenai/OLMoE-1B-7B-0924", "allenai/OLMoE-1B-7B-0924-Instruct"]),
     ("mixtral-8x7b", &["mistralai/Mixtral-8x7B-v0.1", "mistralai/Mixtral-8x7B-Instruct-v0.1"]),
+    ("gpt-oss-20b", &["openai/gpt-oss-20b"]),
+    ("gpt-oss-120b", &["openai/gpt-oss-120b"]),
     ("gemma-2-2b", &["google/gemma-2-2b", "google/gemma-2-2b-it"]),
     ("gemma-2-9b", &["google/gemma-2-9b", "google/gemma-2-9b-it"]),
     ("gemma-2-27b", &["google/gemma-2-27b", "google/gemma-2-27b-it"]),

@@ -218,8 +218,7 @@ impl ModelConfig {
         let value: serde_json::Value =
             serde_json::from_str(text).map_err(|e| keys::bad("(file)", format!("is not valid JSON: {e}")))?;
         let value = text_part(value);
-        if let Some(found) = value.get("quantization_config").filter(|found| !found.is_null()) {
-            let method = found.get("quant_method").and_then(|method| method.as_str()).unwrap_or("quantized");
+        if let Some(method) = quantization(&value).filter(|method| !is_read_quantized(&value, method)) {
             let problem = "weights are read in fp32, fp16 and bf16 only; use the model that these were made from";
             return Err(keys::bad("quantization_config", format!("asks for `{method}` weights, but {problem}")));
         }
@@ -244,6 +243,12 @@ impl ModelConfig {
                 Err(keys::bad("model_type", format!("is `{other}`{closest}{code}; supported: {}", known())))
             }
         }
+    }
+
+    /// The format of the quantized weights that a config.json announces, `None` if they are not quantized.
+    pub fn quantization(text: &str) -> Option<String> {
+        let value = text_part(serde_json::from_str(text).ok()?);
+        quantization(&value).map(str::to_owned)
     }
 
     /// The `model_type` in the text of a config.json that also describes parts for images or sound.
@@ -403,6 +408,17 @@ impl ModelConfig {
             Description::EncoderDecoder(model) => encoder_decoder::cache_shapes(&model, rows, positions, source),
         }
     }
+}
+
+/// The format of quantized weights.
+fn quantization(config: &serde_json::Value) -> Option<&str> {
+    let found = config.get("quantization_config").filter(|found| !found.is_null())?;
+    Some(found.get("quant_method").and_then(serde_json::Value::as_str).unwrap_or("quantized"))
+}
+
+/// Whether a family's weights are read in this format: the published files of gpt-oss have no other.
+fn is_read_quantized(config: &serde_json::Value, method: &str) -> bool {
+    method == "mxfp4" && config.get("model_type").is_some_and(|family| family == "gpt_oss")
 }
 
 /// The keys of the text model of a config.json that also describes parts for images or sound; otherwise all keys.

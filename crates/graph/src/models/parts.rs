@@ -1,7 +1,9 @@
 //! The parts of a [`description`](super::description) as nodes of a graph: parameters and forward passes.
 
 use super::Mode;
-use super::description::{Attention, AttentionInputs, FeedForward, Gate, Inner, Linear, Norm, NormFormula, Table};
+use super::description::{
+    Attention, AttentionInputs, Experts, FeedForward, Gate, Inner, Linear, Norm, NormFormula, Table,
+};
 use crate::ops::{self, ATTENTION_ROWS, CachedAttention, Dropout, DropoutKey, Gated, Gelu, LayerNorm, Relu, RmsNorm};
 use crate::ops::{Combine, Dispatch, ExpertLinear, Rotary, Route, Scale, WeightLayout};
 use crate::{Graph, GraphError, Init, ProgramBuilder, StoredPiece, TensorId};
@@ -95,11 +97,8 @@ impl LinearWeights {
     /// `path` is that of the layer's parent module.
     pub(super) fn declare(graph: &mut Graph, path: &str, layer: &Linear) -> Self {
         let name = join(path, layer.name);
-        let shape = match layer.layout {
-            WeightLayout::InOut => [layer.inputs, layer.outputs],
-            WeightLayout::OutIn => [layer.outputs, layer.inputs],
-        };
-        let mut ids = vec![graph.parameter(format!("{name}.weight"), &shape, Init::Normal(layer.deviation), true)];
+        let mut ids =
+            vec![graph.parameter(format!("{name}.weight"), &layer.extents(), Init::Normal(layer.deviation), true)];
         if layer.bias {
             ids.push(graph.parameter(format!("{name}.bias"), &[layer.outputs], Init::Zeros, false));
         }
@@ -133,9 +132,27 @@ impl LinearWeights {
         declared.collect()
     }
 
-    /// The parameters of a layer of each expert, in one tensor per kind. `list` is the path of the list of experts; the
-    /// weight has the layout `OutIn`.
-    fn declare_experts(graph: &mut Graph, list: &str, layer: &Linear, experts: usize) -> Self {
+    /// The parameters of a layer of each expert, in one tensor per kind. `list` is the path of the list of experts.
+    fn declare_experts(graph: &mut Graph, list: &str, layer: &Linear, experts: &Experts) -> Self {
+        if experts.stacked {
+            Self::stack(graph, list, layer, experts.count)
+        } else {
+            Self::gather(graph, list, layer, experts.count)
+        }
+    }
+
+    /// The same, where files have the same tensors.
+    fn stack(graph: &mut Graph, list: &str, layer: &Linear, experts: usize) -> Self {
+        let (name, [rows, columns]) = (join(list, layer.name), layer.extents());
+        let mut ids = vec![graph.parameter(&*name, &[experts, rows, columns], Init::Normal(layer.deviation), true)];
+        if layer.bias {
+            ids.push(graph.parameter(format!("{name}_bias"), &[experts, layer.outputs], Init::Zeros, false));
+        }
+        Self { op: ops::Linear { layout: layer.layout, bias: layer.bias }, ids }
+    }
+
+    /// The same, where files have a tensor for each expert; the weight has the layout `OutIn`.
+    fn gather(graph: &mut Graph, list: &str, layer: &Linear, experts: usize) -> Self {
         let mut declare = |kind: &str, shape: &[usize], init, decay| {
             let elements = shape.iter().product();
             let pieces = (0..experts).map(|expert| StoredPiece {
@@ -191,6 +208,7 @@ pub(super) struct AttentionWeights {
     /// One layer, or the layers of queries, keys and values.
     pub(super) inputs: Vec<LinearWeights>,
     output: LinearWeights,
+    sinks: Option<TensorId>,
     /// The norms of queries and keys.
     norms: Option<[NormWeights; 2]>,
 }
@@ -219,12 +237,15 @@ impl AttentionWeights {
             inputs => inputs.layers().iter().map(|layer| LinearWeights::declare(graph, path, layer)).collect(),
         };
         let output = LinearWeights::declare(graph, path, &attention.output);
+        let sinks = attention
+            .sinks
+            .map(|sinks| graph.parameter(join(path, sinks.name), &[heads], Init::Normal(sinks.deviation), false));
         let norms = attention.norms.map(|norms| {
             let [of_queries, of_keys] = norms.channels(attention);
             [(norms.queries, of_queries), (norms.keys, of_keys)]
                 .map(|(norm, channels)| NormWeights::declare(graph, path, norm, channels))
         });
-        Self { attention: attention.clone(), inputs, output, norms }
+        Self { attention: attention.clone(), inputs, output, sinks, norms }
     }
 
     /// Queries of `x` with keys and values of `source`, or all in one tensor: the operands of [`Self::attend`].
@@ -271,10 +292,11 @@ impl AttentionWeights {
         let Attention { heads, kv_heads, causal, window, scale, cap, bias, .. } = self.attention;
         let packed = self.attention.attends_packed();
         let dropout = dropouts.key(self.attention.dropout);
-        let inputs = streams.iter().copied().chain(attended.bias_table).collect::<Vec<_>>();
+        let inputs = streams.iter().copied().chain(attended.bias_table).chain(self.sinks).collect::<Vec<_>>();
+        let has_sinks = self.sinks.is_some();
         let y = if let Some([keys, values]) = attended.cache {
             let capacity = builder.graph[keys].ty.shape[1];
-            let op = CachedAttention { heads, kv_heads, packed, window, scale, cap, bias, has_sinks: false, capacity };
+            let op = CachedAttention { heads, kv_heads, packed, window, scale, cap, bias, has_sinks, capacity };
             builder.push_into(op, &inputs, &[None, Some(keys), Some(values)])?[0]
         } else {
             let op = ops::Attention {
@@ -286,7 +308,7 @@ impl AttentionWeights {
                 scale,
                 cap,
                 bias,
-                has_sinks: false,
+                has_sinks,
                 segmented: attended.segments.is_some(),
                 dropout,
                 rows: ATTENTION_ROWS,
@@ -315,7 +337,7 @@ impl FeedForwardWeights {
         let router = experts.map(|experts| LinearWeights::declare(graph, path, &experts.router));
         let mut declare = |layer: &Linear| match experts {
             None => LinearWeights::declare(graph, path, layer),
-            Some(experts) => LinearWeights::declare_experts(graph, &join(path, experts.list), layer, experts.count),
+            Some(experts) => LinearWeights::declare_experts(graph, &join(path, experts.list), layer, experts),
         };
         let inner = match inner {
             Inner::Gated { layers: Gate::Packed(layer), .. } => {
@@ -326,7 +348,7 @@ impl FeedForwardWeights {
         };
         let down = match experts {
             None => LinearWeights::declare(graph, path, down),
-            Some(experts) => LinearWeights::declare_experts(graph, &join(path, experts.list), down, experts.count),
+            Some(experts) => LinearWeights::declare_experts(graph, &join(path, experts.list), down, experts),
         };
         Self { feed_forward: *feed_forward, router, inner, down }
     }
@@ -361,6 +383,7 @@ impl FeedForwardWeights {
             Inner::Gelu(_) => builder.apply(Gelu, inner),
             Inner::Relu(_) => builder.apply(Relu, inner),
             Inner::Gated { activation, .. } => builder.apply(Gated { activation }, inner),
+            Inner::ClampedSwiglu { activation, .. } => builder.apply(activation, inner),
         }
     }
 }

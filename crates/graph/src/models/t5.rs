@@ -51,6 +51,7 @@ impl T5Config {
             scale: 1.0,
             cap: None,
             bias,
+            sinks: None,
             dropout: self.dropout_rate,
         }
     }

@@ -110,6 +110,12 @@ fn open_file(name: &str, file: &Path) -> Result<Chosen, Failure> {
     if let Some(whole) = ModelConfig::multimodal_type(&text) {
         talk(format_args!("note: {} describes a `{whole}`; only its text model is used", file.display()));
     }
+    if let Some(method) = ModelConfig::quantization(&text) {
+        let file = file.display();
+        talk(format_args!(
+            "note: {file} announces {method} weights; they are converted, and trained in the run's precision"
+        ));
+    }
     let assumed = config.assumed_sizes();
     if !assumed.is_empty() {
         let sizes = assumed.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>().join(", ");

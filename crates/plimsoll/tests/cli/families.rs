@@ -20,6 +20,7 @@ fn families() -> Vec<(&'static str, Value)> {
         ("olmoe", json!({ "num_experts": 4, "num_experts_per_tok": 2 })),
         ("qwen3_moe", json!({ "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 8 })),
         ("mixtral", json!({ "num_local_experts": 3 })),
+        ("gpt_oss", json!({ "num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 9 })),
         ("granite", json!({ "residual_multiplier": 0.5, "embedding_multiplier": 3.0 })),
     ]
 }

@@ -15,6 +15,7 @@ mod error;
 mod find;
 mod hash;
 mod model_folder;
+mod mxfp4;
 mod names;
 mod read;
 mod same_run;

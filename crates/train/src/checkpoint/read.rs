@@ -4,6 +4,7 @@
 use super::archive::Archive;
 use super::contents::{adapter_name, contents, pieces};
 use super::find::{read_state, verify_file};
+use super::mxfp4::{self, Packed};
 use super::names::{HEAD, candidates, is_ignored, originals, packed};
 use super::{ADAPTER_CONFIG_FILE, ADAPTER_FILE, AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE};
 use crate::Engine;
@@ -60,7 +61,7 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
 /// Fills the weights from a folder: ours, or one saved by `transformers`. They are in `model.safetensors`, or in shards
 /// listed in `model.safetensors.index.json`, under the family's names with or without its prefix; ours must match their
 /// checksum. Streams tensor by tensor from the mapped files; weights in another precision are converted one tensor at a
-/// time.
+/// time, those in MXFP4 in parts.
 /// Errors: all of [`CheckpointError`] but `OtherRun` and `None`. Names are matched before the first tensor is copied.
 pub fn load_weights(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
     verify_weights(folder, MODEL_FILE)?;
@@ -154,6 +155,11 @@ fn fill_weights(
     hand_out(archive, &names, foreign, |index, stored, view| {
         let path = archive.file_of(stored);
         let (parameter, StoredPiece { shape, from, at, elements, .. }) = &all[index];
+        if let Some(weight) = Packed::find(archive, stored, shape)? {
+            return weight.unpack(|first, values| {
+                engine.fill_parameter(parameter, first, DType::F32, bytemuck::cast_slice(values))
+            });
+        }
         let Some(dtype) = dtype_of(view).filter(|dtype| is_float(*dtype)) else {
             let (path, tensor) = (path.to_owned(), stored.to_owned());
             return Err(CheckpointError::UnsupportedDtype { path, tensor, found: describe(view) }.into());
@@ -181,7 +187,7 @@ fn dtype_of(view: &TensorView) -> Option<DType> {
     }
 }
 
-fn wrong(path: &Path, tensor: &str, expected: String, view: &TensorView) -> CheckpointError {
+pub(super) fn wrong(path: &Path, tensor: &str, expected: String, view: &TensorView) -> CheckpointError {
     let (path, tensor) = (path.to_owned(), tensor.to_owned());
     CheckpointError::WrongTensor { path, tensor, expected, found: describe(view) }
 }
@@ -200,7 +206,8 @@ fn hand_out(
 ) -> Result<(), TrainError> {
     let of_model = names.iter().map(String::as_str).collect::<HashSet<_>>();
     let stored = |name| match foreign {
-        true => candidates(name, &of_model).find_map(|candidate| archive.name(&candidate)),
+        true => candidates(name, &of_model)
+            .find_map(|candidate| archive.name(&candidate).or_else(|| archive.name(&mxfp4::blocks(&candidate)))),
         false => archive.name(name),
     };
     let stored_as = of_model.iter().filter_map(|&name| Some((name, stored(name)?))).collect::<HashMap<_, _>>();
@@ -211,7 +218,9 @@ fn hand_out(
         return Err(missing_tensor(archive, missing).into());
     }
     let used = stored_as.values().copied().collect::<HashSet<_>>();
-    let is_expected = |name: &str| foreign && (is_ignored(name) || is_duplicate(archive, &stored_as, name));
+    let is_scales = |name: &str| mxfp4::blocks_of(name).is_some_and(|blocks| used.contains(&*blocks));
+    let is_expected =
+        |name: &str| foreign && (is_ignored(name) || is_scales(name) || is_duplicate(archive, &stored_as, name));
     let mut unknown = archive.names().filter(|name| !used.contains(name)).filter(|name| !is_expected(name));
     if let Some(tensor) = unknown.next() {
         let (path, tensor) = (archive.file_of(tensor).to_owned(), tensor.to_owned());

@@ -58,7 +58,7 @@ struct Golden {
 impl Golden {
     /// The stored results of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 24] = [
+        let files: [(_, &'static [u8]); 25] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
             ("mistral", include_bytes!("../golden/mistral.safetensors")),
@@ -77,6 +77,7 @@ impl Golden {
             ("qwen3 moe", include_bytes!("../golden/qwen3_moe.safetensors")),
             ("olmoe", include_bytes!("../golden/olmoe.safetensors")),
             ("mixtral", include_bytes!("../golden/mixtral.safetensors")),
+            ("gpt-oss", include_bytes!("../golden/gpt_oss.safetensors")),
             ("t5 v1.0", include_bytes!("../golden/t5_v1_0.safetensors")),
             ("t5 v1.1", include_bytes!("../golden/t5_v1_1.safetensors")),
             ("adapters of llama", include_bytes!("../golden/adapters_llama.safetensors")),
@@ -501,7 +502,8 @@ const BF16: f64 = 1.0 / 256.0;
 /// slopes before multiplying them, by up to 40, with a mean of 21, and by up to 32, for a single weight, with a mean of
 /// 11. Norms of queries and keys amplify roundings from step to step: PyTorch's own losses in bf16 are off by up to 7 units
 /// for Gemma 3 and 2 for Qwen3, Gemma 3's gradients by up to 13; ours by up to 25. A token of Qwen3-MoE gets
-/// another expert in bf16: PyTorch's own gradients are off by up to 41 units, ours by up to 42.
+/// another expert in bf16: PyTorch's own gradients are off by up to 41 units, ours by up to 42. PyTorch's own losses of
+/// gpt-oss are off by up to 4 units, ours by up to 7.
 #[test]
 fn golden_values_hold_in_bf16_within_its_rounding() {
     for golden in Golden::all() {
@@ -511,6 +513,7 @@ fn golden_values_hold_in_bf16_within_its_rounding() {
             "gemma3" => (30.0, 12.0),
             "qwen3" => (20.0, 12.0),
             "qwen3 moe" => (50.0, 12.0),
+            "gpt-oss" => (20.0, 12.0),
             _ => (20.0, 6.0),
         };
         let mut fast = in_bf16(&golden);

@@ -14,6 +14,7 @@ mod divergence;
 mod foreign;
 mod golden;
 mod levers;
+mod mxfp4;
 mod not_finite;
 mod optimizers;
 mod paced;

@@ -132,6 +132,7 @@ impl Block {
                 x = rt.module("act", || x.activation_by_result("relu"));
                 apply(1, &x)
             }
+            Inner::ClampedSwiglu { .. } => unreachable!("only experts have it, which are refused"),
             Inner::Gated { activation, layers: Gate::Packed(_) } => {
                 // Both views of the layer's result live until the end.
                 let halves = apply(0, x).split(2, -1);

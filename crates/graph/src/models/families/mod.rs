@@ -4,6 +4,7 @@
 //! To add a family: its file with an [`Architecture`], its line in [`ARCHITECTURES`], its golden values.
 
 mod gemma;
+mod gpt_oss;
 mod granite;
 mod llama;
 mod mistral;
@@ -53,6 +54,7 @@ const ARCHITECTURES: &[&Architecture] = &[
     &moe::QWEN3_MOE,
     &moe::OLMOE,
     &moe::MIXTRAL,
+    &gpt_oss::GPT_OSS,
 ];
 
 /// The keys that determine the number of parameters.

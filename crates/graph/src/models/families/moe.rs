@@ -22,7 +22,7 @@ struct Names {
 const MOST_EXPERTS: usize = 1 << 16;
 
 /// The key of the number of experts in some families, and in others.
-const COUNTS: [&str; 2] = ["num_experts", "num_local_experts"];
+pub(super) const COUNTS: [&str; 2] = ["num_experts", "num_local_experts"];
 
 const NAMES: Names =
     Names { count: COUNTS[0], layers: ["mlp.experts", "mlp.gate", "gate_proj", "up_proj", "down_proj"] };
@@ -42,23 +42,29 @@ fn with_experts(
     normalized: bool,
     mut block: Block,
 ) -> Result<Block, GraphError> {
-    if keys.flag("output_router_logits")? {
-        return Err(bad("output_router_logits", "asks for the load-balancing loss, which is not supported"));
-    }
-    let count = keys.size_under(names.count, if names.count == COUNTS[0] { COUNTS[1] } else { COUNTS[0] })?;
-    if count.saturating_mul(sizes.layers) > MOST_EXPERTS {
-        let problem = format!("is {count} in each of {} layers; at most 65,536 experts are supported", sizes.layers);
-        return Err(bad(names.count, problem));
-    }
-    let chosen = keys.size("num_experts_per_tok")?;
-    if chosen > count {
-        return Err(bad("num_experts_per_tok", format!("is {chosen}, more than {} = {count}", names.count)));
-    }
+    let [count, chosen] = counts(keys, sizes, names.count)?;
     let [list, router, gate, up, down] = names.layers;
     let router = sizes.linear(router, [sizes.width, count], false);
     block.feed_forward = sizes.gated([gate, up, down], inner);
-    block.feed_forward.experts = Some(Experts { list, count, chosen, router, normalized });
+    block.feed_forward.experts = Some(Experts { list, stacked: false, count, chosen, router, normalized });
     Ok(block)
+}
+
+/// The numbers of experts and of those of a token; `key`: that of the first number. Errors: `BadConfig`.
+pub(super) fn counts(keys: &mut Reader<'_>, sizes: &Sizes, key: &'static str) -> Result<[usize; 2], GraphError> {
+    if keys.flag("output_router_logits")? {
+        return Err(bad("output_router_logits", "asks for the load-balancing loss, which is not supported"));
+    }
+    let count = keys.size_under(key, if key == COUNTS[0] { COUNTS[1] } else { COUNTS[0] })?;
+    if count.saturating_mul(sizes.layers) > MOST_EXPERTS {
+        let problem = format!("is {count} in each of {} layers; at most 65,536 experts are supported", sizes.layers);
+        return Err(bad(key, problem));
+    }
+    let chosen = keys.size("num_experts_per_tok")?;
+    if chosen > count {
+        return Err(bad("num_experts_per_tok", format!("is {chosen}, more than {key} = {count}")));
+    }
+    Ok([count, chosen])
 }
 
 pub(super) const QWEN3_MOE: Architecture = Architecture {

@@ -74,6 +74,21 @@ const QWEN2: Preset = Preset {
 /// Qwen2 and Qwen2.5 of 7B and larger.
 const LARGE_QWEN2: Preset = Preset { vocab_size: 152_064, positions: 131_072, tied: false, ..QWEN2 };
 
+/// Without keys for scaled positions, which then are the published ones.
+const GPT_OSS: Preset = Preset {
+    model_type: "gpt_oss",
+    vocab_size: 201_088,
+    width: 2880,
+    inner: 2880,
+    heads: 64,
+    kv_heads: 8,
+    head_size: Some(64),
+    positions: 131_072,
+    window: Some(128),
+    theta: 150_000.0,
+    ..PLAIN
+};
+
 const QWEN3: Preset = Preset {
     model_type: "qwen3",
     vocab_size: 151_936,
@@ -179,6 +194,8 @@ const PRESETS: &[Preset] = &[
     Preset { name: "qwen3-30b-a3b", model_type: "qwen3_moe", width: 2048, inner: 6144, layers: 48, heads: 32, kv_heads: 4, more: r#"{"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "norm_topk_prob": true}"#, ..QWEN3 },
     Preset { name: "olmoe-1b-7b", model_type: "olmoe", vocab_size: 50_304, width: 2048, inner: 1024, layers: 16, heads: 16, kv_heads: 16, positions: 4096, more: r#"{"num_experts": 64, "num_experts_per_tok": 8, "norm_topk_prob": false}"#, ..PLAIN },
     Preset { name: "mixtral-8x7b", model_type: "mixtral", theta: 1_000_000.0, more: r#"{"num_local_experts": 8, "num_experts_per_tok": 2}"#, ..MISTRAL },
+    Preset { name: "gpt-oss-20b", layers: 24, more: r#"{"num_local_experts": 32, "num_experts_per_tok": 4}"#, ..GPT_OSS },
+    Preset { name: "gpt-oss-120b", layers: 36, more: r#"{"num_local_experts": 128, "num_experts_per_tok": 4}"#, ..GPT_OSS },
     Preset { name: "gemma-2-2b", width: 2304, inner: 9216, layers: 26, heads: 8, kv_heads: 4, ..GEMMA2 },
     Preset { name: "gemma-2-9b", width: 3584, inner: 14_336, layers: 42, heads: 16, kv_heads: 8, ..GEMMA2 },
     Preset { name: "gemma-2-27b", width: 4608, inner: 36_864, layers: 46, heads: 32, kv_heads: 16, head_size: Some(128), more: r#"{"query_pre_attn_scalar": 144}"#, ..GEMMA2 },

@@ -22,7 +22,7 @@ pub(super) struct Sizes {
     pub(super) head_size: usize,
     max_positions: usize,
     epsilon: f32,
-    deviation: f32,
+    pub(super) deviation: f32,
     pub(super) activation: Activation,
     is_tied: bool,
     dropout: f32,
@@ -103,7 +103,8 @@ impl Sizes {
         self.rotated(keys, rope)
     }
 
-    fn rotated(&self, keys: &mut Reader<'_>, rope: Rope) -> Result<RotaryPositions, GraphError> {
+    /// The same from rotary positions that were read.
+    pub(super) fn rotated(&self, keys: &mut Reader<'_>, rope: Rope) -> Result<RotaryPositions, GraphError> {
         keys.record("rope_theta", rope.theta);
         keys.record("rope_scaling", rope::write(&rope.scaling));
         self.positions(rope)
@@ -158,6 +159,7 @@ impl Sizes {
             scale: 1.0 / (self.head_size as f32).sqrt(),
             cap: None,
             bias: None,
+            sinks: None,
             dropout: self.dropout,
         };
         Block {
