@@ -113,7 +113,8 @@ pub(crate) const LEVERS: [&dyn Lever; 9] = [
 /// A setting and the value that it is changed to, both as settings files write them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// What is changed, in lower case with hyphens: a lever, or `micro-batch`, `seq-len`, `host-ram`, `optimizer`, `model`.
+    /// What is changed, in lower case with hyphens: a lever, or `micro-batch`, `seq-len`, `host-ram`, `method`, `optimizer`,
+    /// `model`.
     pub setting: &'static str,
     /// What it is changed to.
     pub value: String,

@@ -7,7 +7,7 @@ use crate::levers::{Alternative, Change, LEVERS, divisors};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
-use plimsoll_graph::{MemoryId, Optimizer};
+use plimsoll_graph::{AdapterSettings, Adapters, MemoryId, Optimizer};
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
 
@@ -41,7 +41,7 @@ const SHORTEST: usize = 16;
 type Ladder = Vec<Alternative>;
 
 /// Up to three changes that fit: first those that keep the result, then those that round it otherwise, more host memory,
-/// those that train the model otherwise (shorter sequences, another optimizer), and smaller models. Within each kind, the one
+/// those that train the model otherwise (adapters, shorter sequences, another optimizer), and smaller models. Within each kind, the one
 /// that costs the least time comes first. Several changes at once are named where one is not enough. Where weights, gradients
 /// and moments alone are too large, shorter sequences are not tried.
 pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanError> {
@@ -61,10 +61,11 @@ pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanErro
         let together = if nearest.is_empty() { together(request) } else { Vec::new() };
         let models = SmallerModels::than(request);
         let otherwise = [vec![shorter(request, misfit.state_is_too_large)], other_optimizer(request)].concat();
-        let kinds = [together, rounding(request), vec![more_of_host(request)], otherwise, vec![models.of_family]];
+        let host = vec![more_of_host(request)];
+        let kinds = [together, rounding(request), host, vec![adapters(request)], otherwise, vec![models.of_family]];
         let kinds = kinds.into_par_iter().map(of_kind).collect::<Result<Vec<_>, _>>()?;
-        let [together, mut rounding, host, mut otherwise, mut models_that_fit] =
-            <[_; 5]>::try_from(kinds).expect("a list for each kind");
+        let [together, mut rounding, host, adapters, mut otherwise, mut models_that_fit] =
+            <[_; 6]>::try_from(kinds).expect("a list for each kind");
         if nearest.is_empty() && together.is_empty() && rounding.is_empty() {
             rounding = of_kind(rounding_together(request))?;
             if rounding.is_empty() && otherwise.is_empty() {
@@ -74,7 +75,7 @@ pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanErro
         if models_that_fit.is_empty() {
             models_that_fit = of_kind(vec![models.of_others])?;
         }
-        nearest.extend([together, rounding, host, otherwise, models_that_fit].into_iter().flatten());
+        nearest.extend([together, rounding, host, adapters, otherwise, models_that_fit].into_iter().flatten());
     }
     nearest.truncate(WANTED);
     Ok(nearest)
@@ -190,6 +191,14 @@ fn rounding_and_otherwise(request: &Request) -> Result<Vec<Ladder>, PlanError> {
         }
     }
     Ok(Vec::new())
+}
+
+/// Adapters of all linear layers, instead of training all parameters.
+fn adapters(request: &Request) -> Ladder {
+    let adapters = Adapters::of(&request.model, &AdapterSettings::default()).ok();
+    let adapters = adapters.filter(|_| request.adapters.is_none() && request.frozen.is_empty());
+    let adapted = adapters.map(|adapters| Request { adapters: Some(adapters), ..request.clone() });
+    adapted.map(|request| Alternative::new("method", "lora", request)).into_iter().collect()
 }
 
 /// Sizes of the host's memory that are tried, in GiB.

@@ -78,8 +78,8 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) ->
     let is_on_card = plan.targets.device.kind() == DeviceKind::Cuda;
     match is_on_card && !keeps_the_model && !ModelConfig::hub_names(model).is_empty() && is_decoder() {
         true => failure.hint(format!(
-            "training all parameters does not fit, and Plimsoll does not train adapters; `plimsoll estimate --model {model} \
-             --method qlora` estimates QLoRA in other trainers"
+            "neither all parameters nor adapters of unquantized weights fit; `plimsoll estimate --model {model} --method qlora` \
+             estimates QLoRA in other trainers"
         )),
         false => failure,
     }
