@@ -25,7 +25,7 @@ __device__ __forceinline__ void forward(const void *q, const void *k, const void
     float largest[ROWS], sum[ROWS] = {};
 #pragma unroll
     for (int i = 0; i < ROWS; ++i) largest[i] = __int_as_float(0xff800000);
-    int first = first_seen(shape, query, TILE), end = shape.causal ? min(shape.keys, query + TILE) : shape.keys;
+    int first = first_seen(shape, query, TILE), end = end_of_seen(shape, query + TILE - 1);
     narrow(first, end, facts, of_queries, of_keys, sample, query, shape.queries, shape.keys);
     for (int key = first; key < end; key += TILE) {
         Part s;

@@ -20,8 +20,8 @@ struct Shape {
     u64 result_stride; // The same of results.
     int queries, keys, head_size, heads, kv_heads;
     int number; // The type of everything except sums.
-    int causal;
-    int window; // Number of keys up to its own that a query sees, at most ALL_KEYS. Only causal attention has a window.
+    int reach;  // Number of keys from its own on that a query sees: 1 if attention is causal, at most ALL_KEYS.
+    int window; // Number of keys up to its own that a query sees, at most ALL_KEYS.
     float scale;
     float cap; // The limit of scores; 0 without one. Not with a bias.
     // Number of buckets of one direction (0 without a bias), and whether keys after the query have separate buckets.
@@ -54,10 +54,17 @@ __device__ __forceinline__ int bucket_of(const Shape &shape, const Starts &start
     return bucket + (shape.bidirectional && ahead > 0 ? shape.buckets : 0);
 }
 
-// The first key that a query attends to, rounded down to a tile of `tile` keys; and the end of the queries that attend
-// to key `last`.
+// The first key that a query attends to, rounded down to a tile of `tile` keys, and the end of those that query `last`
+// attends to; the first query that attends to a key, rounded down to a tile, and the end of those that attend to key
+// `last`.
 __device__ __forceinline__ int first_seen(const Shape &shape, int query, int tile) {
     return max(query + 1 - shape.window, 0) / tile * tile;
+}
+__device__ __forceinline__ int end_of_seen(const Shape &shape, int last) {
+    return min(shape.keys, last + shape.reach);
+}
+__device__ __forceinline__ int first_seeing(const Shape &shape, int key, int tile) {
+    return max(key + 1 - shape.reach, 0) / tile * tile;
 }
 __device__ __forceinline__ int end_of_seeing(const Shape &shape, int last) {
     return min(shape.queries, last + shape.window);

@@ -33,7 +33,7 @@ KERNEL(THREADS) attention_grad_queries(const void *dy, const void *q, const void
         lse_of[i] = row < shape.queries ? lse[(u64)blockIdx.x * shape.queries + row] : EMPTY_LSE;
         delta_of[i] = row < shape.queries ? delta[(u64)blockIdx.x * shape.queries + row] : 0.0f;
     }
-    int first = first_seen(shape, query, TILE), end = shape.causal ? min(shape.keys, query + TILE) : shape.keys;
+    int first = first_seen(shape, query, TILE), end = end_of_seen(shape, query + TILE - 1);
     narrow(first, end, facts, of_queries, of_keys, sample, query, shape.queries, shape.keys);
     for (int key = first; key < end; key += TILE) {
         Part s, d;
@@ -117,7 +117,7 @@ attention_grad_keys(const void *dy, const void *q, const void *k, const void *v,
     dk = element(dk, keys + span, number_of(shape));
     dv = element(dv, keys + span, number_of(shape));
 
-    int first = shape.causal ? key : 0, end = end_of_seeing(shape, key + TILE - 1);
+    int first = first_seeing(shape, key, TILE), end = end_of_seeing(shape, key + TILE - 1);
     narrow(first, end, facts, of_keys, of_queries, sample, key, shape.keys, shape.queries);
     Part sums_k[MOST] = {}, sums_v[MOST] = {};
     for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {

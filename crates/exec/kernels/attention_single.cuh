@@ -148,7 +148,7 @@ __device__ __forceinline__ void gather(Facts &facts, const Shape &shape, const S
 #pragma unroll 1
     for (int row = t / WARP; row < TILE; row += THREADS / WARP) {
         int i = query + row;
-        bool seen = i < shape.queries && j < shape.keys && (!shape.causal || j <= i && i - j < shape.window);
+        bool seen = i < shape.queries && j < shape.keys && j - i < shape.reach && i - j < shape.window;
         if (of_queries && i < shape.queries) seen &= of_queries[(u64)sample * shape.queries + i] == segment;
         u32 bits = __ballot_sync(ALL_LANES, seen);
         if (t % WARP == 0) facts.seen[row] = bits;

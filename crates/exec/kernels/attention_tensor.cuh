@@ -327,17 +327,17 @@ __device__ __forceinline__ float slope_of_cap(bool capped, float score, const Sh
     return capped ? fmaf(-part, part, 1.0f) : 1.0f;
 }
 
-// Hides scores of keys after the last one, later keys, keys before the window, and keys of other segments. Rows and
+// Hides scores of keys after the last one, keys after the reach, keys before the window, and keys of other segments. Rows and
 // queries after their ends do not matter.
 template <bool ROWS_ARE_KEYS, int TILES>
 __device__ __forceinline__ void hide(float (&s)[TILES][4], const Shape &shape, const Tile &tile, bool segmented,
                                      const int (&own)[2], const int *of_columns) {
     int ahead = tile.key - tile.query, row = own_row(), column = own_column(), of_warp = warp_row();
-    bool later = shape.causal && ahead + (ROWS_ARE_KEYS ? of_warp + ROWS_OF_WARP : 8 * TILES - of_warp) > 1;
+    bool later = ahead + (ROWS_ARE_KEYS ? of_warp + ROWS_OF_WARP : 8 * TILES - of_warp) > shape.reach;
     // Whether the warp's last query is after the window of the warp's first key.
     bool earlier = ahead + shape.window < (ROWS_ARE_KEYS ? 8 * TILES - of_warp : of_warp + ROWS_OF_WARP);
     if (ROWS_ARE_KEYS && (later || earlier)) {
-        int from = ahead + row - column, till = from + shape.window;
+        int till = ahead + row - column + shape.window, from = till - shape.window + 1 - shape.reach;
 #pragma unroll
         for (int j = 0; j < TILES; ++j)
 #pragma unroll
@@ -347,8 +347,8 @@ __device__ __forceinline__ void hide(float (&s)[TILES][4], const Shape &shape, c
             }
     }
     if (!ROWS_ARE_KEYS && (later || earlier || tile.key + 8 * TILES > shape.keys)) {
-        int last = shape.keys - tile.key - column, till = shape.causal ? row - ahead - column + 1 : last;
-        int from = till - shape.window, end[2] = {min(last, till), min(last, till + 8)};
+        int last = shape.keys - tile.key - column, till = row - ahead - column + shape.reach;
+        int from = till - shape.reach + 1 - shape.window, end[2] = {min(last, till), min(last, till + 8)};
 #pragma unroll
         for (int j = 0; j < TILES; ++j)
 #pragma unroll

@@ -89,7 +89,7 @@ __device__ __forceinline__ void of_queries(const T *dy, const T *q, const T *k, 
     Sums sums = {};
     Rows rows_q, rows_dy;
     int first = first_seen(shape, tile.query, COLUMNS);
-    int end = shape.causal ? min(shape.keys, tile.query + ROWS) : shape.keys;
+    int end = end_of_seen(shape, tile.query + ROWS - 1);
     if (of_queries)
         narrow<ROWS, COLUMNS>(first, end, of_queries + (u64)tile.sample * shape.queries,
                               of_keys + (u64)tile.sample * shape.keys, tile.query, shape.queries, facts->segment);
@@ -180,7 +180,8 @@ __device__ __forceinline__ void of_keys(const T *dy, const T *q, const T *k, con
     u32 tile_of_head = shared_address(shared), columns_bytes = tile_bytes(COLUMNS, channels);
     u32 tile_k = tile_of_head + 2 * OWN_STAGE * columns_bytes, tile_v = tile_k + tile_bytes(ROWS, channels);
     KeyFacts *facts = reinterpret_cast<KeyFacts *>(shared + (tile_v - tile_of_head) + tile_bytes(ROWS, channels));
-    int key = blockIdx.y * ROWS, first = shape.causal ? key : 0, end = end_of_seeing(shape, key + ROWS - 1);
+    int key = blockIdx.y * ROWS, first = first_seeing(shape, key, COLUMNS);
+    int end = end_of_seeing(shape, key + ROWS - 1);
     u64 of_tokens = sample * (u64)shape.keys * shape.key_stride + (u64)kv_head * channels;
     k += of_tokens;
     v += of_tokens;

@@ -72,7 +72,7 @@ __device__ __forceinline__ void forward(const T *q, const T *k, const T *v, cons
     Running running = {{NOTHING, NOTHING}, {}};
     float scale = 1.0f;
     int first = first_seen(shape, tile.query, KEYS);
-    int end = shape.causal ? min(shape.keys, tile.query + ROWS) : shape.keys;
+    int end = end_of_seen(shape, tile.query + ROWS - 1);
     if (of_queries)
         narrow<ROWS, KEYS>(first, end, of_queries + (u64)tile.sample * shape.queries,
                            of_keys + (u64)tile.sample * shape.keys, tile.query, shape.queries, facts.segment);

@@ -28,8 +28,9 @@ use plimsoll_graph::ops::{
     Add, Attention, AttentionGrad, CachedAttention, Cast, ClampedSwiglu, ClampedSwigluGrad, Combine, CombineWeightGrad,
     Dispatch, Dropout, DropoutKey, Embedding, EmbeddingGrad, ExpertLinear, ExpertLinearInputGrad,
     ExpertLinearWeightGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad,
-    LinearWeightGrad, MovingAverage, Nature, ParameterUpdate, Positions, PositionsGrad, RelativeBias, RmsNorm,
-    RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat, TakeRow, Transfer, WeightFormat, WeightLayout,
+    LinearWeightGrad, MovingAverage, Nature, ParameterUpdate, Pool, PoolGrad, Pooling, Positions, PositionsGrad,
+    RelativeBias, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat, TakeRow, Transfer,
+    WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Products, Scalars, Target, TensorType};
@@ -326,8 +327,8 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
         case(Cast { to: DType::Bf16 }, &[x]),
         case(Transfer, &[x]),
         case(TakeRow, &[&[64, 4, 512]]),
-        case(Positions { offset: false }, &[x, &[64, 512]]),
-        case(PositionsGrad { positions: 64, accumulate: false }, &[x]),
+        case(Positions { offset: false, same: false }, &[x, &[64, 512]]),
+        case(PositionsGrad { positions: 64, same: false, accumulate: false }, &[x]),
         case(rotary(), &[x]),
         case(Rotary { rotated: 32, ..rotary() }, &[x]),
         case(LayerNorm { eps: 1e-5, bias: true }, &[x, &[512], &[512]]),
@@ -351,6 +352,8 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
         integers(case(Dispatch { weighted: true }, &[x, choices, choices]), 1, Fill::Permutation),
         integers(case(Combine { weighted: true }, &[&[1, 256, 512], choices, choices]), 1, Fill::Permutation),
         integers(case(CombineWeightGrad, &[x, &[1, 256, 512], choices]), 2, Fill::Permutation),
+        integers(case(Pool { pooling: Pooling::Mean }, &[&[4, 16, 512], &[4, 16]]), 1, Fill::Runs(3)),
+        integers(case(PoolGrad { pooling: Pooling::Mean }, &[&[4, 512], &[4, 16], &[4, 16, 512]]), 1, Fill::Runs(3)),
         case(GradNorm, &[flat]),
         case(MovingAverage { decay: 0.9 }, &[flat, &[1]]),
         average_of_remainders(flat),
@@ -429,6 +432,8 @@ fn most_requested(example: &Example) -> f64 {
         Op::Route(_) => 5.2,
         // A token's logits and the gradient of the sums twice, its choices for every 32 experts.
         Op::RouteGrad(_) => 4.6,
+        // A sample's gradient and segments for each of its tokens.
+        Op::PoolGrad(_) => 3.0,
         // A token for each of its four rows.
         Op::CombineWeightGrad(_) => 1.65,
         // Bounds for every warp, with eight rows for an expert.
@@ -696,6 +701,7 @@ fn attention_over_several_tiles_is_right() {
         (Attention { window: Some(20), ..plain }, [1, 100, 100, 8]),
         (Attention { window: Some(33), segmented: true, dropout: key, ..plain }, [1, 150, 150, 8]),
         (Attention { window: Some(1), heads: 2, ..plain }, [1, 66, 66, 8]),
+        (Attention { causal: false, window: Some(20), segmented: true, ..plain }, [1, 100, 100, 8]),
         (Attention { cap: Some(0.6), scale: 1.5, dropout: key, ..plain }, [1, 70, 70, 8]),
         (Attention { cap: Some(2.0), has_sinks: true, window: Some(33), segmented: true, ..plain }, [1, 70, 70, 136]),
         (Attention { has_sinks: true, heads: 4, kv_heads: 2, dropout: key, ..plain }, [2, 40, 40, 8]),
@@ -782,6 +788,9 @@ fn attention_on_tensor_cores_is_right() {
         (Attention { window: Some(64), segmented: true, ..attention(1, 1, true) }, [1, 260, 260, 40]),
         (Attention { window: Some(70), bias: bias(false), ..attention(1, 1, true) }, [1, 150, 150, 128]),
         (Attention { window: Some(33), ..attention(2, 1, true) }, [1, 129, 129, 160]),
+        (Attention { window: Some(50), dropout: key, ..attention(2, 1, false) }, [1, 200, 200, 32]),
+        (Attention { window: Some(1), ..attention(1, 1, false) }, [1, 130, 130, 64]),
+        (Attention { window: Some(70), segmented: true, ..attention(1, 1, false) }, [1, 140, 140, 256]),
         (Attention { window: Some(70), ..attention(1, 1, true) }, [1, 140, 140, 256]),
         (Attention { cap: Some(0.6), scale: 1.5, dropout: key, ..attention(2, 1, true) }, [1, 70, 70, 64]),
         (Attention { cap: Some(5.0), scale: -2.0, ..attention(1, 1, false) }, [1, 34, 65, 32]),

@@ -184,7 +184,12 @@ impl<'a, E: Float> Head<'a, E> {
     /// From the first key to the last that any of these queries attends to. Starts with a quad, the unit of dropout's
     /// draws, and in half precision at the start of a panel.
     fn seen(&self, queries: &Range<usize>) -> Range<usize> {
-        let end = if self.operands.op.causal { queries.end } else { self.operands.extents.keys };
+        let keys = self.operands.extents.keys;
+        let end = match self.operands.op.window {
+            _ if self.operands.op.causal => queries.end,
+            Some(window) => keys.min((queries.end - 1).saturating_add(window)),
+            None => keys,
+        };
         let grain = if E::DTYPE == DType::F32 { 4 } else { TILE_MULTIPLE };
         let begin = self.operands.op.window.map_or(0, |window| (queries.start + 1).saturating_sub(window));
         let Some([of_queries, of_keys]) = self.segments else { return begin / grain * grain..end };
@@ -270,10 +275,12 @@ impl<'a, E: Float> Head<'a, E> {
                 scores[key.saturating_add(window).saturating_sub(start).min(columns)..].fill(f32::NEG_INFINITY);
             }
         }
-        if self.operands.op.causal {
+        // Number of keys from its own on that a query attends to.
+        let reach = if self.operands.op.causal { Some(1) } else { self.operands.op.window };
+        if let Some(reach) = reach {
             let above = start.saturating_sub(keys.start);
             for (scores, key) in scores.chunks_exact_mut(columns).zip(keys).skip(above) {
-                scores[..key.saturating_sub(start).min(columns)].fill(f32::NEG_INFINITY);
+                scores[..(key + 1).saturating_sub(start.saturating_add(reach)).min(columns)].fill(f32::NEG_INFINITY);
             }
         }
         scores

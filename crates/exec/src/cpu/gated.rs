@@ -83,7 +83,7 @@ fn silu<S: Simd>(simd: S, x: S::f32s) -> [S::f32s; 2] {
 
 /// x·Φ(x) and Φ(x) + x·φ(x), with Φ the normal distribution and φ its density.
 #[inline(always)]
-fn exact_gelu<S: Simd>(simd: S, x: S::f32s) -> [S::f32s; 2] {
+pub(super) fn exact_gelu<S: Simd>(simd: S, x: S::f32s) -> [S::f32s; 2] {
     /// 1/√(2π).
     const DENSITY: f32 = 0.398_942_3;
     let [below, decay] = normal(simd, x);

@@ -6,7 +6,7 @@ use super::half::Float;
 use super::parallel;
 use super::tiles::{in_precision, in_stack_tiles, operand, operand_unless_in_output, results};
 use crate::call::Call;
-use plimsoll_graph::ops;
+use plimsoll_graph::{TensorType, ops};
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator};
 use rayon::slice::ParallelSliceMut;
 
@@ -18,7 +18,7 @@ impl CpuKernel for ops::Positions {
 
 fn run<E: Float>(op: &ops::Positions, mut call: Call) {
     let (x, table) = (operand_unless_in_output::<E>(&call, 0), operand::<E>(&call, 1));
-    let (time, channels) = (call.io.outputs[0].shape[1], call.io.outputs[0].shape[2]);
+    let [time, channels] = rows_of_table(op.same, call.io.outputs[0]);
     let start = if op.offset { call.scalars.position as usize } else { 0 };
     let table = &table[start * channels..(start + time) * channels];
     let [y] = results(&mut call);
@@ -31,6 +31,12 @@ fn run<E: Float>(op: &ops::Positions, mut call: Call) {
     });
 }
 
+/// Number of rows of the table that tokens have, and of channels. If all have the same row, each token counts as a
+/// sample.
+fn rows_of_table(same: bool, x: &TensorType) -> [usize; 2] {
+    [if same { 1 } else { x.shape[1] }, x.shape[2]]
+}
+
 impl CpuKernel for ops::PositionsGrad {
     fn run(&self, call: Call) {
         in_precision!(call, run_grad(self, call));
@@ -39,7 +45,7 @@ impl CpuKernel for ops::PositionsGrad {
 
 fn run_grad<E: Float>(op: &ops::PositionsGrad, mut call: Call) {
     let dy = operand::<E>(&call, 0);
-    let (time, channels) = (call.io.inputs[0].shape[1], call.io.inputs[0].shape[2]);
+    let [time, channels] = rows_of_table(op.same, call.io.inputs[0]);
     let [dtable] = call.take_outputs();
     let rows = dtable.par_chunks_exact_mut(channels).enumerate();
     parallel::for_each(dy.len(), rows, |(position, row)| {

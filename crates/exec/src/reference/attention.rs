@@ -65,7 +65,8 @@ impl<'a, F: Real> Case<'a, F> {
     fn seen(&self, b: usize, i: usize) -> Vec<usize> {
         let same = |j: usize| self.segments.is_none_or(|[q, k]| q[b * self.e.queries + i] == k[b * self.e.keys + j]);
         let first = self.op.window.map_or(0, |window| (i + 1).saturating_sub(window));
-        (first..if self.op.causal { i + 1 } else { self.e.keys }).filter(|&j| same(j)).collect()
+        let end = if self.op.causal { i + 1 } else { self.op.window.map_or(self.e.keys, |w| self.e.keys.min(i + w)) };
+        (first..end).filter(|&j| same(j)).collect()
     }
 
     fn score(&self, [b, h, i, j]: [usize; 4]) -> f64 {

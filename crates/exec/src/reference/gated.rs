@@ -20,7 +20,7 @@ fn erf(x: f64) -> f64 {
 }
 
 /// The activation of x and its slope there.
-fn activate(activation: Activation, x: f64) -> [f64; 2] {
+pub(super) fn activate(activation: Activation, x: f64) -> [f64; 2] {
     match activation {
         Activation::Silu => {
             let s = 1.0 / (1.0 + (-x).exp());

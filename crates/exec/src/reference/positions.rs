@@ -9,7 +9,8 @@ impl Reference for Positions {
         let first = if self.offset { call.scalars.position as usize } else { 0 };
         for (i, y) in outputs[0].iter_mut().enumerate() {
             let (t, k) = (i / shape[2] % shape[1], i % shape[2]);
-            *y = x[i] + table[(first + t) * shape[2] + k];
+            let row = if self.same { 0 } else { first + t };
+            *y = x[i] + table[row * shape[2] + k];
         }
     }
 }
@@ -19,7 +20,8 @@ impl Reference for PositionsGrad {
         let (dy, shape) = (call.f(0), &call.io.inputs[0].shape);
         start(self.accumulate, &mut outputs[0]);
         for (i, &dy) in dy.iter().enumerate() {
-            outputs[0][i % (shape[1] * shape[2])] += dy;
+            let within = if self.same { shape[2] } else { shape[1] * shape[2] };
+            outputs[0][i % within] += dy;
         }
     }
 }

@@ -28,7 +28,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
     let dropout = (noise.unit() < 0.5).then_some(key);
     let scale = 1.0 / (d as f32).sqrt();
     let rows = pick(&[1, 8, 64], noise);
-    let window = (causal && noise.unit() < 0.5).then(|| pick(&[1, 5, 20, 64, 100], noise));
+    let window = (noise.unit() < 0.5).then(|| pick(&[1, 5, 20, 64, 100], noise));
     let packed = Attention {
         heads,
         kv_heads: heads,
@@ -55,7 +55,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         segmented: residual,
         ..packed
     };
-    let keys = if causal { t } else { pick(&[1, 5, 32, 70], noise) };
+    let keys = if causal || window.is_some() { t } else { pick(&[1, 5, 32, 70], noise) };
     let chunk = pick(&[1, 16, 1000], noise);
     let scalars = Scalars {
         seed: u64::from(noise.word()) << 20,

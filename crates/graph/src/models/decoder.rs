@@ -95,7 +95,7 @@ impl DecoderWeights {
         x = scaled(builder, x, self.model.embedding_scale)?;
         if let Some(table) = self.positions {
             x = match inputs.positions {
-                None => builder.apply(Positions { offset: mode == Mode::Cached }, &[x, table])?,
+                None => builder.apply(Positions { offset: mode == Mode::Cached, same: false }, &[x, table])?,
                 Some(positions) => {
                     let placed = builder.apply(Embedding, &[positions, table])?;
                     builder.apply(Add, &[x, placed])?

@@ -20,16 +20,17 @@ pub const ATTENTION_ROWS: usize = 64;
 /// keys (B, S), integers, if `segmented` -> y: (B, T, H·D), lse: (B, H, T), the log of the sum of each row's
 /// exponentials.
 /// Each key head serves H/K adjacent query heads. Token t of a causal attention attends to tokens up to t, and with a
-/// `window` only to those after t - window; with segments it attends only to its own segment. A query that attends to
-/// no key gives zeros, with an lse of `EMPTY_LSE`.
+/// `window` only to those after t - window; without causality a window is on both sides: t attends to tokens after
+/// t - window and before t + window. With segments it attends only to its own segment. A query that attends to no key
+/// gives zeros, with an lse of `EMPTY_LSE`.
 /// A head's sink is the score of one more key, which has no value: it takes part in the softmax and in lse only. A
 /// query that attends to no key does not attend to the sink either.
 /// Dropout applies to the probabilities after the softmax. The probability of query i and key j is element
 /// (`DROPOUT_TOKENS` · i + j) of its head's site for every T and S, so that padding does not change which ones are
 /// dropped.
 /// Saves its operands, y, lse: linear in T and S.
-/// Scratch: `rows` × S scores per worker, or `rows` × (window + `rows` + a tile) if that is less, and with a bias T + S
-/// of its values; in half precision also a head and a block of queries in panels.
+/// Scratch: `rows` × S scores per worker, or `rows` × (window, on each side, + `rows` + a tile) if that is less, and with
+/// a bias T + S of its values; in half precision also a head and a block of queries in panels.
 /// Errors: `ShapeMismatch` if operands do not match, the heads do not divide the channels, or there are a cap and a
 /// bias.
 /// Source: Dao et al. 2022, algorithms 1 and 4, with whole rows in place of online rescaling; Ainslie et al. 2023 for
@@ -45,7 +46,8 @@ pub struct Attention {
     pub packed: bool,
     /// Whether token t attends only to tokens up to t.
     pub causal: bool,
-    /// Largest number of tokens that a token of a causal attention attends to, including itself.
+    /// Largest number of tokens that a token attends to in each direction, including itself. Needs as many keys as
+    /// queries.
     pub window: Option<usize>,
     /// Factor of the products of queries and keys.
     pub scale: f32,
@@ -197,9 +199,9 @@ impl Attention {
     fn scores(&self, e: &AttentionExtents) -> u64 {
         let (t, s) = (e.queries as u64, e.keys as u64);
         let triangle = |t: u64| t * (t + 1) / 2;
-        // With a window the pairs form a band: the triangle minus a smaller one outside the last query's window.
+        // With a window the pairs form a band: a smaller triangle on each side is outside of all windows.
         let hidden = self.window.map_or(0, |window| t.saturating_sub(window as u64));
-        let pairs = if self.causal { triangle(t) - triangle(hidden) } else { t * s };
+        let pairs = if self.causal { triangle(t) - triangle(hidden) } else { t * s - 2 * triangle(hidden) };
         pairs * (e.samples * self.heads) as u64
     }
 
@@ -218,7 +220,9 @@ impl Attention {
     /// Largest number of keys that a block of queries attends to. The first key is rounded down to the start of a
     /// panel.
     fn keys_of_block(&self, e: &AttentionExtents) -> usize {
-        let within = |window: usize| window.saturating_add(self.rows.min(e.queries) + TILE_MULTIPLE);
+        let sides = if self.causal { 1 } else { 2 };
+        let within =
+            |window: usize| window.saturating_mul(sides).saturating_add(self.rows.min(e.queries) + TILE_MULTIPLE);
         self.window.map_or(e.keys, |window| e.keys.min(within(window)))
     }
 
@@ -276,11 +280,15 @@ impl Attention {
         if self.dropout.is_some() && (e.queries.max(e.keys) > DROPOUT_TOKENS || heads > 1 << 10) {
             return bad(format!("{} queries, {} keys and {heads} heads with dropout", e.queries, e.keys));
         }
-        if self.causal && e.queries != e.keys {
-            return bad(format!("causal, with {} queries and {} keys", e.queries, e.keys));
+        if (self.causal || self.window.is_some()) && e.queries != e.keys {
+            let (causal, window) = (self.causal, self.window);
+            return bad(format!(
+                "causal: {causal}, window: {window:?}, with {} queries and {} keys",
+                e.queries, e.keys
+            ));
         }
-        if self.window.is_some_and(|window| window == 0 || !self.causal) {
-            return bad(format!("a window of {:?} tokens, causal: {}", self.window, self.causal));
+        if self.window == Some(0) {
+            return bad("a window of 0 tokens".to_owned());
         }
         if !may_cap(self.cap, self.scale, self.bias) {
             let (cap, scale, has_bias) = (self.cap, self.scale, self.bias.is_some());
@@ -443,6 +451,11 @@ impl Operation for Attention {
         examples.push(Self { causal: false, segmented: true, dropout: key, ..with_sinks }.example([2, 4, 7, 3]));
         examples.push(Self { window: Some(3), cap: Some(1.2), ..with_sinks }.example([1, 9, 9, 4]));
         examples.push(Self { bias: Some(near), ..with_sinks }.example([1, 7, 7, 4]));
+        // Windows on both sides, within a block of queries and over several.
+        let both_sides = Self { causal: false, ..long };
+        examples.push(both_sides.example([1, 150, 150, 6]));
+        examples.push(Self { window: Some(1), dropout: None, rows: 16, ..both_sides }.example([1, 40, 40, 4]));
+        examples.push(Self { window: Some(3), segmented: true, rows: 4, ..both_sides }.example([2, 11, 11, 5]));
         examples
     }
 }
@@ -611,7 +624,7 @@ mod tests {
         }
     }
 
-    /// A window of 3 in 5 tokens: 1 + 2 + 3 + 3 + 3 scores.
+    /// A window of 3 in 5 tokens: 1 + 2 + 3 + 3 + 3 scores; on both sides 3 + 4 + 5 + 4 + 3.
     #[test]
     fn arithmetic_counts_visible_scores_and_their_caps() {
         let Op::Attention(plain) = Attention::examples()[0].op else { unreachable!("an example of attention") };
@@ -624,6 +637,8 @@ mod tests {
         let (scores, products) = (2 * 12, 2 * 4);
         let [one, other] = [plain, capped].map(|op| flops(op.example([1, 5, 5, 4])));
         assert_eq!([one, other], [2 * scores * products, scores * (2 * products + 10)]);
+        let of_both_sides = flops(Attention { causal: false, ..plain }.example([1, 5, 5, 4]));
+        assert_eq!(of_both_sides, 2 * (2 * 19) * products);
         let [one, other] = [plain, capped].map(|op| flops(AttentionGrad::of_all(op).example([1, 5, 5, 4])));
         assert_eq!([one, other], [5 * scores * products, scores * (5 * products + 14)]);
     }

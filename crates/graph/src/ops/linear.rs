@@ -1,8 +1,8 @@
 //! The linear layer: a matrix product over the last extent, with or without a bias.
 
 use super::{
-    Access, Example, InnerParts, Io, LinearAdd, Nature, Op, Operation, QuantizedLinear, QuantizedLinearInputGrad, Target,
-    accumulating, expect_type, operands, product_scratch,
+    Access, Example, InnerParts, Io, LinearAdd, Nature, Op, Operation, QuantizedLinear, QuantizedLinearInputGrad,
+    Target, accumulating, expect_type, operands, product_scratch,
 };
 use crate::{Backward, DType, DeviceKind, GraphError, TensorId, TensorType, WeightCodes};
 use plimsoll_units::Bytes;

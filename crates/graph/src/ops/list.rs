@@ -11,6 +11,7 @@ pub use super::grad_norm::NORM_BLOCK;
 pub use super::head_loss::logits_stride;
 pub use super::linear::WeightLayout;
 pub use super::parameter_update::{STATE_BLOCK, WeightFormat};
+pub use super::pool::Pooling;
 pub use super::quantized_linear::strips;
 pub use super::rotary::{RopeScaling, inverse_frequencies};
 pub use super::route::tokens_of_part;
@@ -83,9 +84,11 @@ ops! { $
     cached_attention: CachedAttention;
     cast: Cast;
     clamped_swiglu: ClampedSwiglu, ClampedSwigluGrad;
+    contrastive_loss: ContrastiveLoss, ContrastiveLossGrad;
     dispatch: Dispatch, Combine, CombineWeightGrad;
     dropout: Dropout;
     embedding: Embedding, EmbeddingGrad;
+    exact_gelu: ExactGelu, ExactGeluGrad;
     expert_linear: ExpertLinear, ExpertLinearInputGrad, ExpertLinearWeightGrad;
     gated: Gated, GatedGrad;
     gelu: Gelu, GeluGrad;
@@ -98,6 +101,7 @@ ops! { $
     moving_average: MovingAverage;
     paired_head_loss: PairedHeadLoss, PairedHeadLossGrad;
     parameter_update: ParameterUpdate;
+    pool: Pool, PoolGrad;
     positions: Positions, PositionsGrad;
     quantized_linear: QuantizedLinear, QuantizedLinearInputGrad;
     relu: Relu, ReluGrad;

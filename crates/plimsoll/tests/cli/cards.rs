@@ -490,7 +490,10 @@ fn missing_cards_and_models_are_refused_with_a_hint() {
         (
             "plan --model llama-3.1-8b --gpu 3060",
             3,
-            &["neither all parameters nor adapters", "`plimsoll estimate --model llama-3.1-8b --method qlora` estimates"],
+            &[
+                "neither all parameters nor adapters",
+                "`plimsoll estimate --model llama-3.1-8b --method qlora` estimates",
+            ],
         ),
         ("plan --model llama-3.1-8b --gpu 4090 --host-ram 32GiB", 3, &["hint: `--method lora` fits in 16."]),
         ("plan --compare 3060,nothing", 2, &["unknown GPU `nothing`"]),

@@ -74,6 +74,7 @@ impl Shape {
         let (directions, bidirectional) = self.bias.map_or((1, false), |bias| (directions(&bias), bias.bidirectional));
         let rate = self.dropout.map_or(0.0, |key| key.rate);
         let strides = self.strides.iter().fold(Arguments::default(), |fields, &stride| fields.long(stride as u64));
+        let window = self.window.map_or(ALL_KEYS, |window| window.min(ALL_KEYS));
         strides
             .int(self.extents.queries)
             .int(self.extents.keys)
@@ -81,8 +82,8 @@ impl Shape {
             .int(self.heads)
             .int(self.kv_heads)
             .int(number(self.dtype))
-            .flag(self.causal)
-            .int(self.window.map_or(ALL_KEYS, |window| window.min(ALL_KEYS)))
+            .int(if self.causal { 1 } else { window })
+            .int(window)
             .float(self.scale)
             .float(self.cap.unwrap_or(0.0))
             .int(self.bias.map_or(0, |bias| bias.buckets / directions))
