@@ -6,7 +6,7 @@ returns is tracked until its last owner drops it. Differences between a card and
 A dispatcher cannot see what kernels allocate internally, so that is not recorded.
 
 usage: record_eager.py [--out crates/eager/tests/golden] [--case NAME] [--events]
-needs: torch, transformers; peft for cases with adapters, bitsandbytes for 4-bit weights; liger-kernel, which needs triton, for
+needs: torch, transformers; other versions of transformers for cases that name one, which are skipped otherwise; peft for cases with adapters, bitsandbytes for 4-bit weights; liger-kernel, which needs triton, for
 cases with it
 """
 import argparse
@@ -21,6 +21,7 @@ sys.path.pop(0)
 import torch
 import torch.nn.functional as F
 import transformers
+import transformers.masking_utils
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -179,6 +180,7 @@ def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=Non
         q, k, v, attn_mask, keeps, dropout_p, is_causal, scale=scale)[0]
 
 
+DOCUMENTS = transformers.masking_utils.find_packed_sequence_indices
 ATTENTION, SOFTMAX = F.scaled_dot_product_attention, F.softmax
 
 
@@ -208,6 +210,9 @@ def map_to_card():
     torch.is_autocast_enabled = lambda *device: asked(*device) if device else bool(Autocast.active)
     # Whether rows contain several documents depends on values; they do not.
     masks.find_packed_sequence_indices = lambda positions: None
+    if transformers.__version__.startswith("4."):
+        # The meta device has no autocast, which these versions turn off around rotary positions.
+        torch.autocast = lambda *args, **kwargs: contextlib.nullcontext()
     import torch.optim.optimizer as optimizer
 
     for name in ("_get_fused_kernels_supported_devices", "_get_foreach_kernels_supported_devices"):
@@ -390,7 +395,16 @@ def eight_bit(name, model, parameters):
     return bnb.optim.AdamW(parameters, optim_bits=8 if "8bit" in name else 32, is_paged="paged" in name)
 
 
+def separates_documents(case):
+    """Whether the model masks documents, as transformers 4 does in each sample without a mask."""
+    return case.get("transformers", "").startswith("4.") and "no-attention-mask" in case.get("loop", "")
+
+
 def record(case):
+    import transformers.masking_utils as masks
+
+    masks.find_packed_sequence_indices = DOCUMENTS if separates_documents(case) else lambda positions: None
+    loop = case.get("loop", "").split(",")
     model = build(case)
     half = HALF.get(case["precision"]) if case["precision"].startswith("amp") else None
     autocast = (lambda: Autocast(half)) if half else contextlib.nullcontext
@@ -413,7 +427,10 @@ def record(case):
                 target = case.get("target")
                 labels = torch.empty(rows, target, dtype=torch.long, device="meta") if target else ids
                 with autocast():
-                    loss = model(input_ids=ids, labels=labels).loss
+                    outputs = model(input_ids=ids, labels=labels)
+                loss = outputs.loss
+                if not any(habit.startswith("outputs-until") for habit in loop):
+                    del outputs
                 if micro_batches > 1:
                     loss = loss / micro_batches
                 recorder.phase = "backward"
@@ -421,11 +438,15 @@ def record(case):
                 loss.backward()
                 IN_BACKWARD.pop()
                 del loss, ids, labels
+                if "outputs-until-backward" in loop:
+                    del outputs
             recorder.phase = "update"
             if case.get("clips"):
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+            if "outputs-until-step" in loop:
+                del outputs
+            optimizer.zero_grad(set_to_none="zeroed-gradients" not in loop)
             recorder.poll()
     return recorder
 
@@ -503,6 +524,25 @@ def cases():
         add(family, "lora-head-bf16", precision="bf16", lora=4, targets="lm_head")
         add(family, "qlora-single-amp-fp16", precision="amp-fp16", lora=8, lora_dropout=0.05, quantized="single")
         add(family, "qlora-eager-fp16", attention="eager", precision="fp16", lora=8, quantized="double", dropout=0.1)
+        for name, options in {
+            "outputs-until-backward": {"precision": "amp-bf16"}, "outputs-until-step": {"precision": "fp16"},
+            "outputs-until-next": {"precision": "bf16"},
+        }.items():
+            add(family, name, loop=name, **options)
+    add("gpt2", "zeroed-gradients", loop="zeroed-gradients", precision="bf16")
+    # What a notebook for 4-bit weights does: no autocast, and outputs in a variable.
+    for attention in ("sdpa", "eager"):
+        add("llama", f"notebook-qlora-{attention}-fp16", attention=attention, precision="fp16", lora=8, quantized="single",
+            targets="q_proj,k_proj,v_proj,o_proj", checkpointing="hooks", loop="outputs-until-step", optimizer="adamw-foreach")
+    # transformers 4 masks documents if it receives no mask.
+    older = {"transformers": "4.57", "loop": "no-attention-mask"}
+    for family in ("gpt2", "llama"):
+        for attention in ("sdpa", "eager"):
+            for precision in ("bf16", "amp-bf16"):
+                add(family, f"documents-{attention}-{precision}", attention=attention, precision=precision, **older)
+    add("llama", "documents-lora-hooks-bf16", precision="bf16", lora=4, checkpointing="hooks", **older)
+    all_cases["mistral-documents-bf16"] = families["llama"] | older | {
+        "family": "mistral", "precision": "bf16", "shape": LLAMA | {"sliding_window": 16}}
     # Biases of 4-bit layers that are not `Conv1D`.
     for name, options in {"full": {}, "lora": {"lora": 4}, "qlora": {"lora": 4, "quantized": "double"}}.items():
         all_cases[f"qwen2-{name}-bf16"] = families["llama"] | {"family": "qwen2", "precision": "bf16"} | options
@@ -574,6 +614,9 @@ def main():
     # Liger's patches cannot be undone.
     for name, case in sorted(cases().items(), key=lambda entry: "loss" in entry[1]):
         if a.case not in (None, name):
+            continue
+        if not transformers.__version__.startswith(case.get("transformers", "5") + "."):
+            print(f"skipped: {name} needs another version than {transformers.__version__}", file=sys.stderr)
             continue
         if case.get("loss") == "liger":
             map_liger_to_card()

@@ -3,7 +3,7 @@
 use crate::modules::Source;
 use crate::sharding::{self, is_parallel};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Attention, Elements, Loss, Offload, Precision, Run, Sharding};
+use plimsoll_trainers::{Attention, Elements, Libraries, Loss, Offload, Precision, Run, Sharding};
 
 /// The notes for a run.
 pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
@@ -11,17 +11,31 @@ pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
     let is_modeled = source.loss(run) == run.loss;
     let mut notes = vec![];
     if source.attention(run) != run.attention {
+        notes.push(match source.has_sdpa {
+            true => format!(
+                "transformers {} has no attention kernels for this family: estimated with eager attention.",
+                run.libraries.transformers
+            ),
+            false => "PyTorch's attention kernels do not support this family's soft caps, and transformers rejects \
+                      `sdpa`: estimated with eager attention."
+                .to_owned(),
+        });
+    }
+    if source.attention(run) != Attention::Eager || run.libraries != Libraries::default() {
+        let Libraries { torch, transformers } = run.libraries;
+        notes.push(format!("Estimated for transformers {transformers} and PyTorch {torch}."));
+    }
+    if run.attention == Attention::Efficient {
         notes.push(
-            "PyTorch's attention kernels do not support this family's soft caps, and transformers rejects `sdpa`: \
-             estimated with eager attention."
+            "The memory-efficient kernel must be selected around each step, \
+             `torch.nn.attention.sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION)`, and keys and values be repeated for it."
                 .to_owned(),
         );
     }
-    if source.attention(run) != Attention::Eager {
-        // Source: pull requests 31172 and 47014 of transformers; its releases of December 2023 and June 2024.
+    if sharding::keeps_gradients_elsewhere(run) {
         notes.push(
-            "Estimated for transformers 5.23 and PyTorch 2.15. Attention kernels need transformers 4.36 or newer, 4.42 for \
-             GPT-2, and a version of July 2026 for T5; for older versions, estimate eager attention."
+            "Gradients that stay allocated between steps are modeled on a single GPU without offloading: estimated as if \
+             they were freed."
                 .to_owned(),
         );
     }

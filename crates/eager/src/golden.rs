@@ -7,7 +7,10 @@ use crate::sharding::Bound;
 use crate::step::{Steps, steps};
 use crate::usage::Phase;
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Attention, Checkpointing, Lora, Loss, Method, Optimizer, Precision, Quantized, Run, Targets};
+use plimsoll_trainers::{
+    Attention, Checkpointing, CustomLoop, KeptOutputs, Libraries, Library, Lora, Loss, Method, Optimizer, Precision,
+    Quantized, Run, Targets,
+};
 use plimsoll_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -145,8 +148,31 @@ impl Record {
                 Some(other) => panic!("no loss {other}"),
             },
             clips: self.get("clips").is_some(),
+            custom_loop: self.custom_loop(),
+            libraries: self.libraries(),
             ..Run::default()
         }
+    }
+
+    fn custom_loop(&self) -> CustomLoop {
+        let mut custom_loop = CustomLoop::default();
+        for difference in self.get("loop").into_iter().flat_map(|text| text.split(',')) {
+            match difference {
+                "outputs-until-backward" => custom_loop.outputs = KeptOutputs::UntilBackward,
+                "outputs-until-step" => custom_loop.outputs = KeptOutputs::UntilStep,
+                "outputs-until-next" => custom_loop.outputs = KeptOutputs::UntilNext,
+                "zeroed-gradients" => custom_loop.keeps_gradients = true,
+                "no-attention-mask" => custom_loop.omits_mask = true,
+                other => panic!("no loop has {other}"),
+            }
+        }
+        custom_loop
+    }
+
+    fn libraries(&self) -> Libraries {
+        let transformers = self.get("transformers").map(|text| Library::Transformers.read(text).expect("a version"));
+        let newest = Libraries::default();
+        Libraries { transformers: transformers.unwrap_or(newest.transformers), ..newest }
     }
 
     fn steps(&self) -> Steps {
@@ -223,10 +249,22 @@ fn peak(steps: &Steps) -> Peak {
     result
 }
 
+/// Largest relative difference of peaks in records of older versions: they create positions and masks in other ops.
+const OLDER: f64 = 0.01;
+
 /// The differences between a record and the simulation; empty if there are none.
 fn differences(record: &Record) -> String {
     let peak = peak(&record.steps());
     let mut text = String::new();
+    if record.get("transformers").is_some() {
+        for (phase, most) in &record.most {
+            let here = peak.most.get(phase).copied().unwrap_or(0);
+            if (here as f64 / *most as f64 - 1.0).abs() > OLDER {
+                writeln!(text, "  most in {phase}: {most} recorded, {here} here").unwrap();
+            }
+        }
+        return text;
+    }
     if peak.bytes != record.peak {
         writeln!(text, "  peak: {} recorded, {} here", record.peak, peak.bytes).unwrap();
     }

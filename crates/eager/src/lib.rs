@@ -29,6 +29,7 @@ mod sharding;
 mod simulate;
 mod step;
 mod usage;
+mod versions;
 
 pub use card::Gpu;
 pub use estimate::{Cannot, Estimate, Footprint, Live, Share, Shortfall, Verdict};

@@ -17,6 +17,7 @@ mod report;
 mod rewrite;
 mod run;
 mod unsure;
+mod versions;
 mod view;
 pub mod words;
 
@@ -31,7 +32,8 @@ pub use rewrite::{
     RewriteError, Rewritten, rewrite, rewrite_command, rewrite_command_keys, rewrite_flags, rewrite_keys,
 };
 pub use run::{
-    Attention, Buffers, Checkpointing, Elements, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run,
-    Sharding, Targets,
+    Attention, Buffers, Checkpointing, CustomLoop, Elements, KeptOutputs, Lora, Loss, Method, Offload, Optimizer,
+    Precision, Quantized, Run, Sharding, Targets,
 };
 pub use unsure::{Effect, Part, Unsure};
+pub use versions::{Libraries, Library, Version};

@@ -1,6 +1,7 @@
 //! A PyTorch training run: all settings that affect its memory, independent of trainers.
 
 use crate::unsure::Unsure;
+use crate::versions::Libraries;
 use plimsoll_units::Bytes;
 
 /// The settings of a run of a transformers model. Lengths are in tokens.
@@ -46,6 +47,10 @@ pub struct Run {
     pub memory_fraction: Option<f64>,
     /// Whether each parameter is updated as soon as its gradient is complete, and the gradient freed.
     pub updates_in_backward: bool,
+    /// Differences from the training loop of Hugging Face's `Trainer`.
+    pub custom_loop: CustomLoop,
+    /// Versions of PyTorch and transformers.
+    pub libraries: Libraries,
     /// How the memory needed may differ because of settings that are not modeled.
     pub unsure: Unsure,
 }
@@ -74,6 +79,8 @@ impl Default for Run {
             alloc_conf: String::new(),
             memory_fraction: None,
             updates_in_backward: false,
+            custom_loop: CustomLoop::default(),
+            libraries: Libraries::default(),
             unsure: Unsure::default(),
         }
     }
@@ -178,8 +185,35 @@ pub enum Attention {
     Eager,
     /// `scaled_dot_product_attention`, with the kernel that it chooses.
     Sdpa,
+    /// `scaled_dot_product_attention` with its memory-efficient kernel, and keys and values repeated for each query head.
+    Efficient,
     /// FlashAttention 2.
     Flash2,
+}
+
+/// How a training loop differs from that of Hugging Face's `Trainer`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CustomLoop {
+    /// How long a variable holds the model's outputs, which contain the logits.
+    pub outputs: KeptOutputs,
+    /// Whether gradients stay allocated between steps: `zero_grad(set_to_none=False)`.
+    pub keeps_gradients: bool,
+    /// Whether the model receives no attention mask.
+    pub omits_mask: bool,
+}
+
+/// How long a training loop holds the model's outputs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum KeptOutputs {
+    /// Until the loss is computed, as the `Trainer` does.
+    #[default]
+    UntilLoss,
+    /// Until the end of the backward pass.
+    UntilBackward,
+    /// Until the end of the optimizer's step, such as the end of a function that runs a step.
+    UntilStep,
+    /// Until the end of the next forward pass, which assigns the variable again.
+    UntilNext,
 }
 
 /// The loss implementation.

@@ -8,10 +8,12 @@ mod norm;
 
 use super::linear::Linear;
 use super::loader::Loader;
-use super::parts::{Model, Options, attended_keys, causal_mask, headed_loss, positions, tokens};
+use super::parts::{Model, Options, Outputs, attended_keys, causal_mask, headed_loss, positions, tokens};
 use super::source::{Code, Source};
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
+use crate::usage::Kind;
+use crate::versions;
 use attention::capped;
 use block::Block;
 use norm::Norm;
@@ -35,6 +37,8 @@ struct Decoder {
     options: Options,
     source: Source,
     trained: Vec<Tensor>,
+    #[expect(dead_code, reason = "they are stored only to hold their memory")]
+    mask_buffers: Vec<Tensor>,
 }
 
 /// The last part of a module's name.
@@ -65,6 +69,14 @@ pub(super) fn load(loader: &Loader, description: description::Decoder, source: &
     let frequencies = frequencies(loader, &description.blocks, source);
     let has_full_mask = !source.has_one_mask || description.blocks.iter().any(|b| b.attention.window.is_none());
     let trained = loader.trained();
+    let longest = description.positions.as_ref().map(|table| table.rows as u64);
+    let mask_buffers = match longest.filter(|_| versions::has_mask_buffers(&run.libraries)) {
+        Some(longest) if source.code == Code::Gpt2 => {
+            let buffer = |_| loader.weight("attn.bias", &[longest, longest], DType::Bool);
+            description.blocks.iter().map(buffer).collect()
+        }
+        _ => vec![],
+    };
     Box::new(Decoder {
         description,
         tokens,
@@ -78,6 +90,7 @@ pub(super) fn load(loader: &Loader, description: description::Decoder, source: &
         options,
         source: *source,
         trained,
+        mask_buffers,
     })
 }
 
@@ -134,19 +147,29 @@ impl Decoder {
     }
 
     /// The masks of blocks without a window and with one: numbers for eager attention; booleans (B, 1, T, T) for
-    /// PyTorch's kernels if a window excludes any key, since the kernels have no windows. Source:
-    /// `_ignore_causal_mask_sdpa` of transformers.
+    /// PyTorch's kernels if a window excludes any key, since the kernels have no windows, or if the model separates
+    /// documents. Source: `_ignore_causal_mask_sdpa` of transformers.
     fn masks(&self, embedded: &Tensor) -> [Option<Tensor>; 2] {
         let (batch, length) = (self.options.micro_batch, self.options.length);
-        let eager = self.options.attention == Attention::Eager;
-        let full = (eager && self.has_full_mask).then(|| causal_mask(embedded, false));
+        let of_documents = || {
+            let mask = Tensor::new(embedded.rt(), &[batch, 1, length, length], DType::Bool, "bitwise_and");
+            mask.mark(Kind::Input);
+            Some(mask)
+        };
+        let full = match self.options.attention {
+            _ if !self.has_full_mask => None,
+            Attention::Eager => Some(causal_mask(embedded, false)),
+            Attention::Sdpa | Attention::Efficient if self.options.masks_documents => of_documents(),
+            Attention::Sdpa | Attention::Efficient | Attention::Flash2 => None,
+        };
         let window = self.description.blocks.iter().find_map(|block| block.attention.window);
         let windowed = window.and_then(|window| match self.options.attention {
             Attention::Eager => Some(causal_mask(embedded, true)),
-            Attention::Sdpa if length >= window as u64 => {
+            Attention::Sdpa | Attention::Efficient if self.options.masks_documents => of_documents(),
+            Attention::Sdpa | Attention::Efficient if length >= window as u64 => {
                 Some(attended_keys(embedded, true).expand(&[batch, 1, length, length]))
             }
-            Attention::Sdpa | Attention::Flash2 => None,
+            Attention::Sdpa | Attention::Efficient | Attention::Flash2 => None,
         });
         [full, windowed]
     }
@@ -175,7 +198,7 @@ impl Model for Decoder {
         vec![tokens(rt, self.options.micro_batch, self.options.length, "input_ids")]
     }
 
-    fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor {
+    fn outputs(&self, rt: &Rt, inputs: &[Tensor]) -> Outputs {
         let ids = &inputs[0];
         let name = self.description.block_list.split('.').next().unwrap_or_default();
         let hidden = rt.module(name, || self.hidden(rt, ids));

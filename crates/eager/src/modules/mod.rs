@@ -10,7 +10,7 @@ mod parts;
 mod source;
 mod t5;
 
-pub(crate) use parts::Model;
+pub(crate) use parts::{Model, Outputs};
 pub(crate) use source::Source;
 
 use crate::estimate::Cannot;

@@ -7,6 +7,7 @@ use super::source::Source;
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor};
 use crate::usage::Kind;
+use crate::versions;
 use plimsoll_graph::models::description;
 use plimsoll_graph::ops::WeightLayout;
 use plimsoll_trainers::{Attention, Checkpointing, Loss, Method, Run};
@@ -16,11 +17,18 @@ pub(crate) trait Model {
     /// Creates a micro-batch: tokens, and labels if they differ from the tokens.
     fn inputs(&self, rt: &Rt) -> Vec<Tensor>;
 
-    /// Runs the forward pass of a micro-batch and returns its loss.
-    fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor;
+    /// Runs the forward pass of a micro-batch.
+    fn outputs(&self, rt: &Rt, inputs: &[Tensor]) -> Outputs;
 
     /// The trained parameters, in the optimizer's order.
     fn trained(&self) -> &[Tensor];
+}
+
+/// What the model's `forward` returns.
+pub(crate) struct Outputs {
+    pub loss: Tensor,
+    /// The other tensors, such as logits.
+    pub others: Vec<Tensor>,
 }
 
 /// The options of a run that modules use.
@@ -31,6 +39,10 @@ pub(crate) struct Options {
     pub dropout: bool,
     pub micro_batch: u64,
     pub length: u64,
+    /// Whether attention kernels receive keys and values with fewer heads than queries if they have no mask.
+    pub groups_heads: bool,
+    /// Whether PyTorch's kernels receive a mask that separates documents.
+    pub masks_documents: bool,
     /// Whether embeddings need a gradient although their table does not.
     inputs_learn: bool,
 }
@@ -46,6 +58,8 @@ impl Options {
             dropout: run.dropout,
             micro_batch: run.micro_batch,
             length: run.seq_len,
+            groups_heads: versions::groups_heads(&run.libraries) && run.attention != Attention::Efficient,
+            masks_documents: versions::masks_documents(run),
             inputs_learn,
         }
     }
@@ -115,15 +129,22 @@ pub(crate) fn headed_loss(
     head: &Linear,
     labels: &Tensor,
     changed: &dyn Fn(Tensor) -> Tensor,
-) -> Tensor {
+) -> Outputs {
+    let without_logits = |loss| Outputs { loss, others: vec![] };
     match how {
         Loss::Plain => {
             let logits = changed(head.forward(rt, "lm_head", hidden));
             logits.mark(Kind::Logits);
-            rt.module("loss", || causal_loss(&logits, labels))
+            let loss = rt.module("loss", || causal_loss(&logits, labels));
+            Outputs { loss, others: vec![logits] }
         }
-        Loss::Liger => rt.module("loss", || ops::liger::fused_linear_cross_entropy(hidden, head.weight(), labels)),
-        Loss::CutCrossEntropy => rt.module("loss", || ops::cut_cross_entropy(hidden, head.weight(), labels)),
+        Loss::Liger => {
+            let loss = || ops::liger::fused_linear_cross_entropy(hidden, head.weight(), labels);
+            without_logits(rt.module("loss", loss))
+        }
+        Loss::CutCrossEntropy => {
+            without_logits(rt.module("loss", || ops::cut_cross_entropy(hidden, head.weight(), labels)))
+        }
     }
 }
 

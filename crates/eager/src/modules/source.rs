@@ -1,5 +1,6 @@
 //! Differences between families in the code of transformers and other programs, which affect memory but no result.
 
+use crate::versions;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_trainers::{Attention, Loss, Run};
 
@@ -25,6 +26,8 @@ pub(crate) struct Source {
     has_cut_cross_entropy: bool,
     /// Whether the model accepts PyTorch's attention kernels: `_supports_sdpa`.
     pub has_sdpa: bool,
+    /// Whether it accepts them only since a later version of transformers.
+    has_late_sdpa: bool,
     /// Whether the model creates one mask for all blocks instead of one for each kind of block.
     pub has_one_mask: bool,
     /// Whether each kind of block, without a window or with one, has its rotary positions.
@@ -53,6 +56,7 @@ const LLAMA: Source = Source {
     has_liger: true,
     has_cut_cross_entropy: true,
     has_sdpa: true,
+    has_late_sdpa: false,
     has_one_mask: false,
     has_angles_by_kind: false,
     rotates_in_single_precision: false,
@@ -84,7 +88,7 @@ impl Source {
     pub fn of(model: &ModelConfig) -> Self {
         match model.model_type() {
             "gpt2" => Self { code: Code::Gpt2, lora_targets: &["c_attn"], ..OTHER },
-            "t5" | "mt5" => Self { lora_targets: &["q", "v"], ..OTHER },
+            "t5" | "mt5" => Self { lora_targets: &["q", "v"], has_late_sdpa: true, ..OTHER },
             "mistral" => Self { has_one_mask: true, ..LLAMA },
             "qwen3" => Self { has_cut_cross_entropy: false, ..LLAMA },
             "smollm3" => Self { has_liger: true, ..OTHER },
@@ -102,8 +106,9 @@ impl Source {
 
     /// The attention that a run of the family uses.
     pub fn attention(&self, run: &Run) -> Attention {
+        let has_sdpa = self.has_sdpa && (!self.has_late_sdpa || versions::has_t5_kernels(&run.libraries));
         match run.attention {
-            Attention::Sdpa if !self.has_sdpa => Attention::Eager,
+            Attention::Sdpa | Attention::Efficient if !has_sdpa => Attention::Eager,
             attention => attention,
         }
     }

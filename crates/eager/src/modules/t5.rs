@@ -2,7 +2,7 @@
 
 use super::linear::Linear;
 use super::loader::Loader;
-use super::parts::{Model, Options, linear, new_gelu, tokens};
+use super::parts::{Model, Options, Outputs, linear, new_gelu, tokens};
 use super::source::Source;
 use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
@@ -128,9 +128,10 @@ impl Attending {
                 weights = weights.dropout(self.rate);
                 (weights.matmul(&v).transpose(1, 2).contiguous(), Some(weights))
             }
-            Attention::Sdpa | Attention::Flash2 => {
+            Attention::Sdpa | Attention::Efficient | Attention::Flash2 => {
                 let mask = if self.causal { causal_bias(&bias) } else { bias.contiguous() };
-                let options = Sdpa { causal: false, dropout: self.rate };
+                let is_efficient = self.kernel == Attention::Efficient;
+                let options = Sdpa { causal: false, dropout: self.rate, is_efficient };
                 let attended = ops::scaled_dot_product_attention(&q, &k, &v, Some(&mask), options);
                 (attended.transpose(1, 2).contiguous(), None)
             }
@@ -374,7 +375,7 @@ impl Model for T5 {
         vec![new(self.options.length, "input_ids"), new(self.target, "labels")]
     }
 
-    fn loss(&self, rt: &Rt, inputs: &[Tensor]) -> Tensor {
+    fn outputs(&self, rt: &Rt, inputs: &[Tensor]) -> Outputs {
         let (ids, labels) = (&inputs[0], &inputs[1]);
         let [encoder, decoder] = &self.stacks;
         let encoded = rt.module(encoder.name, || encoder.forward(rt, self, ids, None));
@@ -387,7 +388,9 @@ impl Model for T5 {
         logits.mark(Kind::Logits);
         let rows = self.options.micro_batch * self.target;
         let vocabulary = logits.size(-1);
-        rt.module("loss", || ops::cross_entropy(&logits.view(&[rows, vocabulary]), &labels.view(&[rows])))
+        let flat = || ops::cross_entropy(&logits.view(&[rows, vocabulary]), &labels.view(&[rows]));
+        let loss = rt.module("loss", flat);
+        Outputs { loss, others: vec![logits, encoded] }
     }
 
     fn trained(&self) -> &[Tensor] {

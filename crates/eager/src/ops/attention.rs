@@ -12,6 +12,8 @@ pub(crate) struct Sdpa {
     pub causal: bool,
     /// Dropout of the probabilities. Kernels regenerate its bits from a seed; attention without a kernel stores a mask.
     pub dropout: f32,
+    /// Whether the memory-efficient kernel is selected for any card.
+    pub is_efficient: bool,
 }
 
 /// Attention. q: (B, H, T, D), k and v: (B, K, S, D), mask broadcast to (B, H, T, S) -> (B, H, T, D), stored as (B, T,
@@ -34,6 +36,7 @@ pub(crate) fn scaled_dot_product_attention(
     // FlashAttention pads channels to a multiple of 8; the other kernel requires alignment and as many key heads as
     // query heads.
     match mask {
+        mask if options.is_efficient => by_efficient(&q, &k, &v, mask),
         None if has_flash && channels <= 256 && channels % 8 == 0 => by_flash(&q, &k, &v),
         mask if q.size(1) == k.size(1) && channels % aligned == 0 => by_efficient(&q, &k, &v, mask),
         mask => by_math(&q, &k, &v, mask.as_ref(), options),

@@ -142,10 +142,14 @@ impl Runtime {
 
     /// Runs `run` with a separate graph, which is dropped at the end.
     pub fn with_graph<T>(&self, run: impl FnOnce() -> T) -> T {
+        self.with_kept_graph(run).0
+    }
+
+    /// Runs `run` with a separate graph, which the second value keeps.
+    pub fn with_kept_graph<T>(&self, run: impl FnOnce() -> T) -> (T, Vec<Box<dyn Any>>) {
         let outer = self.graphs.take();
         let result = run();
-        drop(self.graphs.replace(outer));
-        result
+        (result, self.graphs.replace(outer))
     }
 
     /// Drops values that refer to the runtime, which would otherwise never be freed.

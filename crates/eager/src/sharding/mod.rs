@@ -49,11 +49,16 @@ pub(crate) trait Division {
 /// Everything on one card.
 struct Whole {
     trained: Vec<Tensor>,
+    /// Whether gradients stay allocated between steps.
+    keeps_gradients: bool,
 }
 
 impl Division for Whole {
     fn update(&self, rt: &Rt, optimizer: &mut dyn Stepper, clips: bool) {
-        update(rt, &self.trained, optimizer, clips);
+        match self.keeps_gradients {
+            true => run_optimizer(rt, &self.trained, optimizer, clips),
+            false => update(rt, &self.trained, optimizer, clips),
+        }
     }
 }
 
@@ -66,11 +71,16 @@ impl Division for Updated {
 
 /// Clips gradients, runs the optimizer, and frees gradients.
 fn update(rt: &Rt, trained: &[Tensor], optimizer: &mut dyn Stepper, clips: bool) {
+    run_optimizer(rt, trained, optimizer, clips);
+    clear(trained);
+}
+
+/// Clips gradients and runs the optimizer.
+fn run_optimizer(rt: &Rt, trained: &[Tensor], optimizer: &mut dyn Stepper, clips: bool) {
     if clips {
         clip(rt, trained);
     }
     optimizer.step(rt, trained);
-    clear(trained);
 }
 
 fn clear(trained: &[Tensor]) {
@@ -132,7 +142,9 @@ pub(crate) fn build(rt: &Rt, model: &ModelConfig, run: &Run, trained: &[Tensor],
             trained.iter().for_each(|parameter| update_when_complete(rt, run, parameter));
             Rc::new(Updated)
         }
-        Sharding::None | Sharding::Ddp { .. } => Rc::new(Whole { trained: trained.to_vec() }),
+        Sharding::None | Sharding::Ddp { .. } => {
+            Rc::new(Whole { trained: trained.to_vec(), keeps_gradients: run.custom_loop.keeps_gradients })
+        }
     }
 }
 
@@ -140,6 +152,13 @@ pub(crate) fn build(rt: &Rt, model: &ModelConfig, run: &Run, trained: &[Tensor],
 /// is.
 pub(crate) fn frees_gradients_elsewhere(run: &Run) -> bool {
     run.updates_in_backward && (is_parallel(run) || run.offload.optimizer || has_weights(run))
+}
+
+/// Whether the run keeps gradients between steps in a way that is not modeled: only one card without offloading or
+/// updates in the backward pass is.
+pub(crate) fn keeps_gradients_elsewhere(run: &Run) -> bool {
+    let is_modeled = !is_parallel(run) && !run.offload.optimizer && !run.updates_in_backward && !has_weights(run);
+    run.custom_loop.keeps_gradients && !is_modeled
 }
 
 /// Gives a parameter its own optimizer, which updates it when its gradient is complete and then frees the gradient.

@@ -1,7 +1,7 @@
 //! What `estimate --json` prints. Keys stay as they are; sizes are bytes.
 
 use super::words::{
-    attention_name, checkpointing_name, loss_name, method_name, offload_name, optimizer_name, part_name,
+    attention_name, checkpointing_name, loop_words, loss_name, method_name, offload_name, optimizer_name, part_name,
     precision_name, sharding_name, verdict_words,
 };
 use super::{EstimateReport, Part, changed_words, parts};
@@ -94,7 +94,8 @@ fn run_json(run: &Run) -> Value {
         "gradient_checkpointing": checkpointing_name(run.checkpointing), "attention": attention_name(run.attention),
         "loss": loss_name(run.loss), "clip": run.clips, "sharding": sharding_name(run.sharding),
         "offload": offload_name(run.offload), "cards": run.cards, "compile": run.compiles, "update_in_backward": run.updates_in_backward,
-        "alloc_conf": run.alloc_conf,
+        "alloc_conf": run.alloc_conf, "loop": loop_words(run.custom_loop),
+        "transformers": run.libraries.transformers.to_string(), "torch": run.libraries.torch.to_string(),
     })
 }
 

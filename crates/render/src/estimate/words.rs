@@ -3,8 +3,8 @@
 use super::EstimateReport;
 use plimsoll_eager::Verdict;
 use plimsoll_trainers::{
-    Attention, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Part, Precision, Run, SettingChange, Sharding,
-    Targets, Unsure,
+    Attention, Checkpointing, CustomLoop, KeptOutputs, Lora, Loss, Method, Offload, Optimizer, Part, Precision, Run,
+    SettingChange, Sharding, Targets, Unsure,
 };
 
 /// The changes that turn one run into another, as flags.
@@ -90,8 +90,22 @@ pub(super) fn attention_name(attention: Attention) -> &'static str {
     match attention {
         Attention::Eager => "eager",
         Attention::Sdpa => "sdpa",
+        Attention::Efficient => "efficient",
         Attention::Flash2 => "flash2",
     }
+}
+
+/// The differences from the training loop of Hugging Face's `Trainer`, as values of `--loop`.
+pub(super) fn loop_words(custom_loop: CustomLoop) -> Vec<&'static str> {
+    let outputs = match custom_loop.outputs {
+        KeptOutputs::UntilLoss => None,
+        KeptOutputs::UntilBackward => Some("outputs-until-backward"),
+        KeptOutputs::UntilStep => Some("outputs-until-step"),
+        KeptOutputs::UntilNext => Some("outputs-until-next"),
+    };
+    let gradients = custom_loop.keeps_gradients.then_some("zeroed-gradients");
+    let mask = custom_loop.omits_mask.then_some("no-attention-mask");
+    [outputs, gradients, mask].into_iter().flatten().collect()
 }
 
 pub(super) fn loss_name(loss: Loss) -> &'static str {

@@ -11,7 +11,7 @@ pub(super) fn lines(change: &SettingChange) -> Vec<String> {
         SettingChange::Attention(attention) => {
             let name = match attention {
                 Attention::Eager => "eager",
-                Attention::Sdpa => "sdpa",
+                Attention::Sdpa | Attention::Efficient => "sdpa",
                 Attention::Flash2 => "flash_attention_2",
             };
             vec![format!("from_pretrained(…, attn_implementation=\"{name}\")")]

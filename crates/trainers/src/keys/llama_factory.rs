@@ -30,7 +30,7 @@ pub(super) fn edits(change: &SettingChange, document: &Document) -> Result<Vec<E
             "flash_attn",
             match attention {
                 Attention::Eager => "disabled",
-                Attention::Sdpa => "sdpa",
+                Attention::Sdpa | Attention::Efficient => "sdpa",
                 Attention::Flash2 => "fa2",
             },
         )],

@@ -20,6 +20,8 @@ pub(super) struct AttentionLayers {
     rate: f32,
     residual_rate: Option<f32>,
     kernel: Attention,
+    /// Whether kernels receive keys and values with fewer heads than queries if they have no mask.
+    groups_heads: bool,
     source: Source,
     /// Whether Liger's kernels rotate queries and keys.
     liger: bool,
@@ -95,6 +97,7 @@ impl AttentionLayers {
             rate: options.rate(description.dropout),
             residual_rate: block.residual_dropout.map(|rate| options.rate(rate)),
             kernel: options.attention,
+            groups_heads: options.groups_heads,
             source: *source,
             liger,
             description,
@@ -142,9 +145,8 @@ impl AttentionLayers {
                 weights = weights.dropout(self.rate);
                 (weights.matmul(&v).transpose(1, 2), Some(weights))
             }
-            Attention::Sdpa | Attention::Flash2 => {
-                let options = Sdpa { causal: true, dropout: self.rate };
-                let attended = ops::scaled_dot_product_attention(&q, &k, &v, mask, options);
+            Attention::Sdpa | Attention::Efficient | Attention::Flash2 => {
+                let attended = ops::scaled_dot_product_attention(&q, &k, &v, mask, self.kernel());
                 (attended.transpose(1, 2).contiguous(), None)
             }
         };
@@ -184,18 +186,23 @@ impl AttentionLayers {
                 weights = weights.dropout(self.rate);
                 (weights.matmul(&v).transpose(1, 2).contiguous(), Some(weights))
             }
-            Attention::Sdpa | Attention::Flash2 => {
-                let options = Sdpa { causal: true, dropout: self.rate };
+            Attention::Sdpa | Attention::Efficient | Attention::Flash2 => {
                 // With a mask, PyTorch's kernels need as many key heads as query heads: `use_gqa_in_sdpa` of
-                // transformers.
-                let times = if mask.is_some() { times } else { 1 };
+                // transformers. FlashAttention 2 has no mask.
+                let is_grouped = mask.is_none() && (self.groups_heads || self.kernel == Attention::Flash2);
+                let times = if is_grouped { 1 } else { times };
                 let (k, v) = (repeat_kv(&k, times), repeat_kv(&v, times));
-                let attended = ops::scaled_dot_product_attention(&q, &k, &v, mask, options);
+                let attended = ops::scaled_dot_product_attention(&q, &k, &v, mask, self.kernel());
                 (attended.transpose(1, 2).contiguous(), None)
             }
         };
         attended = attended.reshape(&[batch, length, queries * channels]).contiguous();
         (self.output.forward(rt, last(self.description.output.name), &attended), weights)
+    }
+
+    /// The options of attention kernels.
+    fn kernel(&self) -> Sdpa {
+        Sdpa { causal: true, dropout: self.rate, is_efficient: self.kernel == Attention::Efficient }
     }
 
     /// Queries, keys and values of each head: (B, H, T, D).

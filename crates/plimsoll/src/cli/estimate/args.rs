@@ -1,11 +1,12 @@
 //! The flags of `plimsoll estimate`, and the run that they describe.
 //! Not here: files and command lines of trainers (`input.rs`), cards (`card.rs`).
 
+use super::custom_loop::{LoopDifference, torch, transformers};
 use crate::cli::options::{alloc_conf, positive_count, positive_size};
 use clap::{Args, ValueEnum};
 use plimsoll_trainers::{
     Attention, Checkpointing, Lora, Loss, Method, Offload, Optimizer, Precision, Quantized, Run, Sharding, Targets,
-    TrainerKind,
+    TrainerKind, Version,
 };
 use plimsoll_units::Bytes;
 use std::path::PathBuf;
@@ -33,6 +34,10 @@ pub(in crate::cli) struct EstimateArgs {
     /// for the family]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) lora_targets: Vec<String>,
+    /// Whether the scales of 4-bit weights are themselves in 8 bits: `bnb_4bit_use_double_quant` [default: on, as most
+    /// trainers]
+    #[arg(long, value_enum, value_name = "on|off")]
+    pub(super) double_quant: Option<Switch>,
     /// Types of the weights and of the computation: `pure-bf16` uses bf16 for all, `amp-bf16` fp32 weights with
     /// autocast [default: fp32; amp-bf16 with `--method qlora`]
     #[arg(long, value_enum, value_name = "PRECISION")]
@@ -85,6 +90,15 @@ pub(in crate::cli) struct EstimateArgs {
     /// Update each parameter as soon as its gradient is complete, as torchtune's `optimizer_in_bwd` does [default: off]
     #[arg(long, value_enum, value_name = "on|off")]
     pub(super) update_in_backward: Option<Switch>,
+    /// How your training loop differs from Hugging Face's trainer
+    #[arg(long = "loop", value_enum, value_name = "DIFFERENCES", value_delimiter = ',')]
+    pub(super) loop_differences: Vec<LoopDifference>,
+    /// The version of transformers [default: the newest known]
+    #[arg(long, value_name = "VERSION", value_parser = transformers)]
+    pub(super) transformers: Option<Version>,
+    /// The version of PyTorch [default: the newest known]
+    #[arg(long, value_name = "VERSION", value_parser = torch)]
+    pub(super) torch: Option<Version>,
     /// The value of PYTORCH_CUDA_ALLOC_CONF
     #[arg(long, value_name = "CONF", value_parser = alloc_conf)]
     pub(super) alloc_conf: Option<String>,
@@ -129,7 +143,7 @@ choices! {
     MethodName -> fn(Lora) -> Method {
         Full = |_| Method::Full,
         Lora = Method::Lora,
-        Qlora = |lora| Method::Qlora(lora, QUANTIZED),
+        Qlora = |lora| Method::Qlora(lora, DOUBLY_QUANTIZED),
     }
 }
 
@@ -188,6 +202,8 @@ choices! {
     AttentionName -> Attention {
         Eager = Attention::Eager,
         Sdpa = Attention::Sdpa,
+        /// `sdpa` with its memory-efficient kernel alone
+        Efficient = Attention::Efficient,
         #[value(alias = "flash_attention_2")]
         Flash2 = Attention::Flash2,
     }
@@ -224,7 +240,7 @@ choices! {
 }
 
 choices! {
-    /// `--clip` and `--update-in-backward`.
+    /// `--clip`, `--double-quant` and `--update-in-backward`.
     Switch -> bool {
         #[value(alias = "true")]
         On = true,
@@ -256,7 +272,7 @@ impl ExportName {
 }
 
 /// bitsandbytes' block size, and 8-bit scales as most trainers use.
-const QUANTIZED: Quantized = Quantized { block: 64, double: true };
+const DOUBLY_QUANTIZED: Quantized = Quantized { block: 64, double: true };
 
 /// The default rank of LoRA, as TRL's.
 const LORA_RANK: u64 = 16;
@@ -283,6 +299,9 @@ impl EstimateArgs {
         run.compiles |= self.compile;
         set(&mut run.updates_in_backward, self.update_in_backward.map(Switch::value));
         set(&mut run.alloc_conf, self.alloc_conf.clone());
+        self.loop_differences.iter().for_each(|difference| difference.apply_to(&mut run.custom_loop));
+        set(&mut run.libraries.transformers, self.transformers);
+        set(&mut run.libraries.torch, self.torch);
         if self.sharding.is_none() {
             run.divide();
         }
@@ -306,11 +325,14 @@ impl EstimateArgs {
         let lora = Lora { rank: self.lora_rank.unwrap_or(previous.rank), targets, ..previous };
         let asks = self.lora_rank.is_some() || !self.lora_targets.is_empty();
         run.method = match (self.method, &run.method) {
+            (Some(MethodName::Qlora) | None, Method::Qlora(_, quantized)) => Method::Qlora(lora, *quantized),
             (Some(name), _) => name.value()(lora),
-            (None, Method::Qlora(_, quantized)) => Method::Qlora(lora, *quantized),
             (None, Method::Full) if !asks => Method::Full,
             (None, _) => Method::Lora(lora),
         };
+        if let (Method::Qlora(_, quantized), Some(double)) = (&mut run.method, self.double_quant) {
+            quantized.double = double.value();
+        }
     }
 }
 

@@ -77,10 +77,10 @@ pub(super) fn read_input(args: &EstimateArgs) -> Result<EstimateInput, Failure> 
     }
     if run.attention == Attention::Sdpa && !is_attention_chosen(args, read.as_ref()) {
         // Source: pull request 47014 of transformers.
-        if ["t5", "mt5"].contains(&model.config.model_type()) {
+        if ["t5", "mt5"].contains(&model.config.model_type()) && args.transformers.is_none() {
             run.unsure.add(Effect::More(&[Part::Attention]));
             missing.push(
-                "attention is counted as SDPA, which transformers uses for T5 since July 2026; older versions keep all \
+                "attention is counted as SDPA, which transformers uses for T5 since 5.15; older versions keep all \
                  scores, as `--attention eager` counts them"
                     .to_owned(),
             );

@@ -2,6 +2,7 @@
 
 mod args;
 mod card;
+mod custom_loop;
 mod input;
 mod python;
 
@@ -19,7 +20,7 @@ use plimsoll_eager::{Cannot, Gpu, Verdict, estimate, nearest};
 use plimsoll_render::{
     EstimateCard, EstimateReport, EstimateWay, changed_words, estimate_json, estimate_text, estimate_warnings,
 };
-use plimsoll_trainers::{Run, SettingChange, TrainerKind, alloc_line, export, export_env, rewrite};
+use plimsoll_trainers::{Method, Run, SettingChange, TrainerKind, alloc_line, export, export_env, rewrite};
 use plimsoll_units::Bytes;
 
 /// The most suggestions to show.
@@ -34,6 +35,10 @@ pub(super) fn run(args: &EstimateArgs) -> Result<u8, Failure> {
     }
     let card = target_card(args)?;
     let input = read_input(args)?;
+    if args.double_quant.is_some() && !matches!(input.run.method, Method::Qlora(..)) {
+        let message = "`--double-quant` is for weights in 4 bits";
+        return Err(Failure::bad_flag(message).hint("add `--method qlora`, or leave out `--double-quant`"));
+    }
     let gpu = card.as_ref().map_or(UNLIMITED, TargetCard::gpu);
     let found = estimate(&input.model.config, &input.run, gpu).map_err(refused)?;
     let verdict = card.as_ref().map(|card| found.verdict(gpu, card.memory));

@@ -208,8 +208,8 @@ fn a_kernel_that_an_older_version_lacks_is_not_assumed() {
     let [untold, told, eager] = ["", "--attention sdpa", "--attention eager"].map(|more| processes(&json(&of(more))));
     assert_eq!((untold[1], untold[2]), (told[1], eager[2]));
     assert!(eager[2] > told[2] + (1 << 30), "{told:?} {eager:?}");
-    assert!(of("").stderr.contains("which transformers uses for T5 since July 2026"));
-    assert!(!of("--attention sdpa").stderr.contains("July 2026"));
+    assert!(of("").stderr.contains("which transformers uses for T5 since 5.15"));
+    assert!(!of("--attention sdpa").stderr.contains("since 5.15"));
     let between =
         sandbox.run(&format!("{flags} --json").replace("--vram 80", &format!("--vram {}b", eager[1] - (1 << 29))));
     assert_eq!(json(&between)["verdict"], "may fit");
@@ -223,7 +223,7 @@ fn a_kernel_that_an_older_version_lacks_is_not_assumed() {
     let said = sandbox.run("estimate --config args.yaml --vram 80");
     assert!(said.stderr.contains("the default since PyTorch 2.8"), "{}", said.stderr);
     assert!(
-        said.stdout_text().contains("note: Estimated for transformers 5.23 and PyTorch 2.15"),
+        said.stdout_text().contains("note: Estimated for transformers 5.24 and PyTorch 2.15"),
         "{}",
         said.stdout_text()
     );
@@ -351,4 +351,39 @@ fn qlora_has_the_defaults_of_its_trainers() {
     let (same, said) = reserved("--precision amp-bf16 --gradient-checkpointing --micro-batch 1");
     assert!(same == alone && !said.contains("QLoRA is estimated"), "{said}");
     assert!(reserved("--micro-batch 8").0 > alone);
+}
+
+/// Peaks of allocated MiB of a run that a loop, a library's version or the scales of 4-bit weights change.
+#[test]
+fn loops_versions_and_scales_change_the_estimate() {
+    let sandbox = Sandbox::new();
+    let peak = |arguments: &str| {
+        let said = sandbox.run(&format!("estimate --model llama-3.2-1b --micro-batch 1 --vram 80 {arguments} --json"));
+        assert_eq!(said.code, Some(0), "{arguments}: {}", said.stderr);
+        bytes(&json(&said), "peak_allocated_bytes") >> 20
+    };
+    let lora = "--method lora --precision pure-bf16 --gradient-checkpointing";
+    // 1,024 rows of 128,256 logits in bf16.
+    assert_eq!(peak(&format!("{lora} --loop outputs-until-step")) - peak(lora), 1024 * 128_256 * 2 >> 20);
+    let older = "--transformers 4.57 --precision pure-bf16";
+    assert!(peak(&format!("{older} --loop no-attention-mask")) > peak(older));
+    assert_eq!(peak("--precision pure-bf16 --loop no-attention-mask"), peak("--precision pure-bf16"));
+    assert!(peak("--method qlora --double-quant off") > peak("--method qlora"));
+    for (arguments, code, expected) in [
+        ("--transformers 4.40", 2, "the known versions are 4.54 to 4.57 and 5.0 to 5.24"),
+        ("--torch 1.13", 2, "the known versions are 2.4 to 2.15"),
+        ("--double-quant off", 2, "add `--method qlora`"),
+    ] {
+        let said = sandbox.run(&format!("{BEGUN} {arguments}"));
+        assert_eq!(said.code, Some(code), "{arguments}: {}", said.stderr);
+        assert!(said.stderr.contains(expected), "{arguments}: {}", said.stderr);
+    }
+    // A file's scales stay as they are if the method is named again.
+    sandbox.write(
+        "lf.yaml",
+        "stage: sft\nmodel_name_or_path: x\nfinetuning_type: lora\nquantization_bit: 4\ndouble_quantization: false\n",
+    );
+    let of = |arguments: &str| peak(&format!("--config lf.yaml --seq-len 64 {arguments}"));
+    assert_eq!(of("--method qlora"), of(""));
+    assert!(of("--double-quant on") < of(""));
 }

@@ -83,7 +83,7 @@ pub(in crate::keys) fn checkpointing(checkpointing: Checkpointing, document: &Do
 pub(in crate::keys) fn attention_name(attention: Attention) -> &'static str {
     match attention {
         Attention::Eager => "eager",
-        Attention::Sdpa => "sdpa",
+        Attention::Sdpa | Attention::Efficient => "sdpa",
         Attention::Flash2 => "flash_attention_2",
     }
 }
