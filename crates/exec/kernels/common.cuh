@@ -34,7 +34,7 @@ struct Scalars {
     float gradient_scale;
     u32 position;
     u32 row;
-    u32 padding;
+    float micro_batch_share;
 };
 
 // All are exact except `round_to`, which rounds to nearest, ties to even.

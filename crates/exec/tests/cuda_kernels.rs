@@ -29,8 +29,8 @@ use plimsoll_graph::ops::{
     Dispatch, Dropout, DropoutKey, Embedding, EmbeddingGrad, ExpertLinear, ExpertLinearInputGrad,
     ExpertLinearWeightGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad,
     LinearWeightGrad, MovingAverage, Nature, ParameterUpdate, Pool, PoolGrad, Pooling, Positions, PositionsGrad,
-    RelativeBias, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat, TakeRow, Transfer,
-    WeightFormat, WeightLayout,
+    RelativeBias, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, RouterLoss, StateFormat, TakeRow,
+    Transfer, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Products, Scalars, Target, TensorType};
@@ -321,6 +321,7 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
     let expert_bias =
         ExpertLinearWeightGrad { layout: WeightLayout::OutIn, weight: false, bias: true, accumulate: true };
     let swiglu = ClampedSwigluGrad { forward: ClampedSwiglu { alpha: 1.702, limit: 0.7 } };
+    let balance = RouterLoss { coefficient: 0.1, experts_per_token: 2, accumulate: true };
     let mut streaming = vec![
         case(swiglu, &[&[1, 64, 256], x]),
         case(Dropout { key: DropoutKey { rate: 0.1, site: 11 } }, &[x]),
@@ -354,6 +355,7 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
         integers(case(CombineWeightGrad, &[x, &[1, 256, 512], choices]), 2, Fill::Permutation),
         integers(case(Pool { pooling: Pooling::Mean }, &[&[4, 16, 512], &[4, 16]]), 1, Fill::Runs(3)),
         integers(case(PoolGrad { pooling: Pooling::Mean }, &[&[4, 512], &[4, 16], &[4, 16, 512]]), 1, Fill::Runs(3)),
+        integers(case(balance, &[&[4096], &[4097]]), 1, Fill::Bounds(128)),
         case(GradNorm, &[flat]),
         case(MovingAverage { decay: 0.9 }, &[flat, &[1]]),
         average_of_remainders(flat),
@@ -409,8 +411,8 @@ fn elementwise(example: &Example, shape: &[usize]) -> Option<Example> {
 
 /// Whether scratch, for parts of sums or a table, is a large part of the traffic if there are few rows.
 fn sums_parts(example: &Example) -> bool {
-    use Op::{LayerNormGrad, LinearWeightGrad, RmsNormGrad, Rotary, Route};
-    matches!(example.op, LayerNormGrad(_) | LinearWeightGrad(_) | RmsNormGrad(_) | Rotary(_) | Route(_))
+    use Op::{LayerNormGrad, LinearWeightGrad, RmsNormGrad, Rotary, Route, RouterLoss};
+    matches!(example.op, LayerNormGrad(_) | LinearWeightGrad(_) | RmsNormGrad(_) | Rotary(_) | Route(_) | RouterLoss(_))
 }
 
 /// How many times requests may access each moved byte, ignoring caches, with 64 rows of 512 channels. A kernel that
@@ -438,6 +440,8 @@ fn most_requested(example: &Example) -> f64 {
         Op::CombineWeightGrad(_) => 1.65,
         // Bounds for every warp, with eight rows for an expert.
         Op::ExpertLinearWeightGrad(_) => 1.7,
+        // Bounds as first and as last rows.
+        Op::RouterLoss(_) => 1.3,
         // Seed and step for every warp.
         Op::Dropout(_) => 1.26,
         // Tokens, factors and angles for every warp.

@@ -10,8 +10,8 @@ use plimsoll_graph::{
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// Differentiable ops whose gradient consists of other ops, not of one that is named after them.
-const BY_OTHER_OPS: [&str; 5] = ["Add", "Dispatch", "Dropout", "Rotary", "Scale"];
+/// Differentiable ops whose gradient consists of other ops or is a result, not of one that is named after them.
+const BY_OTHER_OPS: [&str; 7] = ["Add", "Dispatch", "Dropout", "LinearAdd", "Rotary", "RouterLoss", "Scale"];
 
 /// Ops that replace others after the gradient pass, together with those of the gradient.
 const REPLACING: [&str; 1] = ["QuantizedLinear"];
@@ -21,6 +21,16 @@ const REPLACING: [&str; 1] = ["QuantizedLinear"];
 fn is_differentiable(op: &str) -> bool {
     let is_gradient = |other: &&str| other.strip_prefix(op).is_some_and(|rest| rest.ends_with("Grad"));
     BY_OTHER_OPS.contains(&op) || !REPLACING.contains(&op) && Op::VARIANTS.iter().any(is_gradient)
+}
+
+/// Whether an example's gradient is compared: not of positions in sampling, and not of a sum of two losses.
+fn is_tested(op: &Op) -> bool {
+    let is_excluded = match op {
+        Op::Positions(positions) => positions.offset,
+        Op::RouterLoss(loss) => loss.accumulate,
+        _ => false,
+    };
+    is_differentiable(op.variant()) && !is_excluded
 }
 
 type Values = HashMap<TensorId, Value<f64>>;
@@ -60,7 +70,10 @@ fn build(example: &Example, frozen: &BTreeSet<String>, noise: &mut Noise) -> Cas
     let mut builder = ProgramBuilder::new(&mut graph);
     let outputs = builder.push(example.op.clone(), &inputs).expect("examples are well-typed");
     let forward = builder.nodes[0].clone();
-    let is_loss = matches!(example.op, Op::HeadLoss(_) | Op::PairedHeadLoss(_) | Op::ContrastiveLoss(_));
+    let is_loss = matches!(
+        example.op,
+        Op::HeadLoss(_) | Op::PairedHeadLoss(_) | Op::ContrastiveLoss(_) | Op::RouterLoss(_)
+    );
     let cotangents = if is_loss {
         vec![]
     } else {
@@ -149,7 +162,7 @@ impl Case {
 fn every_gradient_agrees_with_finite_differences() {
     let mut covered = HashSet::new();
     for (seed, example) in Op::all_examples().into_iter().enumerate() {
-        if !is_differentiable(example.op.variant()) || matches!(&example.op, Op::Positions(p) if p.offset) {
+        if !is_tested(&example.op) {
             continue;
         }
         covered.insert(example.op.variant());
@@ -166,7 +179,7 @@ fn every_gradient_agrees_with_finite_differences() {
 #[test]
 fn every_gradient_agrees_with_finite_differences_with_frozen_operands() {
     for (seed, example) in Op::all_examples().into_iter().enumerate() {
-        if !is_differentiable(example.op.variant()) || matches!(&example.op, Op::Positions(p) if p.offset) {
+        if !is_tested(&example.op) {
             continue;
         }
         let floats = example.inputs.iter().enumerate().filter(|(_, (ty, _))| ty.dtype == plimsoll_graph::DType::F32);

@@ -201,7 +201,7 @@ pub fn device_scalars(scalars: &Scalars) -> [u8; STRUCT_BYTES + 16] {
         scalars.gradient_scale.to_bits(),
         scalars.position,
         scalars.row,
-        0,
+        scalars.micro_batch_share.to_bits(),
     ];
     let of_products = [scalars.loss_scale * scalars.gradient_scale, 0.0, 1.0, 0.0];
     let mut bytes = [0; STRUCT_BYTES + 16];

@@ -60,6 +60,7 @@ modules!(
     "rms_norm",
     "rotary",
     "route",
+    "router_loss",
     "row_sums",
     "scale",
     "soft_cap",

@@ -34,6 +34,7 @@ mod remainder;
 mod rms_norm;
 mod rotary;
 mod route;
+mod router_loss;
 mod scale;
 mod soft_cap;
 mod take_row;

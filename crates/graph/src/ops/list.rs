@@ -108,6 +108,7 @@ ops! { $
     rms_norm: RmsNorm, RmsNormGrad;
     rotary: Rotary;
     route: Route, RouteGrad;
+    router_loss: RouterLoss;
     scale: Scale;
     soft_cap: SoftCap, SoftCapGrad;
     take_row: TakeRow;

@@ -44,6 +44,7 @@ mod relu;
 mod rms_norm;
 mod rotary;
 mod route;
+mod router_loss;
 mod scale;
 mod soft_cap;
 mod take_row;
@@ -80,6 +81,8 @@ pub struct Scalars {
     pub first_sample: u64,
     /// Factor of the sum of token losses: one over the number of targets in the global batch.
     pub loss_scale: f32,
+    /// Factor of losses that are not sums over targets: one over the number of micro-batches in the step.
+    pub micro_batch_share: f32,
     /// Additional factor of the gradients, by which the optimizer divides: a power of two that keeps small ones
     /// representable in half precision.
     pub gradient_scale: f32,
@@ -98,6 +101,7 @@ impl Default for Scalars {
             learning_rate: 0.0,
             first_sample: 0,
             loss_scale: 1.0,
+            micro_batch_share: 1.0,
             gradient_scale: 1.0,
             position: 0,
             row: 0,

@@ -34,6 +34,7 @@ mod relu;
 mod rms_norm;
 mod rotary;
 mod route;
+mod router_loss;
 mod row_sums;
 mod scale;
 mod shape;
