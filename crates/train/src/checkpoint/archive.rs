@@ -132,6 +132,17 @@ impl Archive {
     }
 }
 
+/// The error for a tensor of another dtype or shape than `expected`.
+pub(super) fn wrong(path: &Path, tensor: &str, expected: String, view: &TensorView) -> CheckpointError {
+    let (path, tensor) = (path.to_owned(), tensor.to_owned());
+    CheckpointError::WrongTensor { path, tensor, expected, found: describe(view) }
+}
+
+/// A tensor's dtype and shape.
+pub(super) fn describe(view: &TensorView) -> String {
+    format!("{:?} {:?}", view.dtype(), view.shape())
+}
+
 fn open_named(index_path: &Path, file: &str, index: &Index) -> Result<Shard, CheckpointError> {
     let tensors = || index.weight_map.iter().filter(|(_, f)| *f == file).map(|(name, _)| name.clone());
     let inside = !file.is_empty() && Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));

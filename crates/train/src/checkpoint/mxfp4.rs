@@ -10,8 +10,7 @@
 //! transformers.
 
 use super::CheckpointError;
-use super::archive::Archive;
-use super::read::wrong;
+use super::archive::{Archive, wrong};
 use safetensors::tensor::Dtype;
 
 /// The numbers of four bits.

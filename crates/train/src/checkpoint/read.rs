@@ -1,7 +1,7 @@
 //! Reads checkpoints, our own and other programs': everything is checked before use.
 //! Not here: listing checkpoints (`find.rs`).
 
-use super::archive::Archive;
+use super::archive::{Archive, describe, wrong};
 use super::contents::{adapter_name, contents, pieces};
 use super::find::{read_state, verify_file};
 use super::mxfp4::{self, Packed};
@@ -185,15 +185,6 @@ fn dtype_of(view: &TensorView) -> Option<DType> {
         Dtype::U8 => Some(DType::U8),
         _ => None,
     }
-}
-
-pub(super) fn wrong(path: &Path, tensor: &str, expected: String, view: &TensorView) -> CheckpointError {
-    let (path, tensor) = (path.to_owned(), tensor.to_owned());
-    CheckpointError::WrongTensor { path, tensor, expected, found: describe(view) }
-}
-
-fn describe(view: &TensorView) -> String {
-    format!("{:?} {:?}", view.dtype(), view.shape())
 }
 
 /// Passes on the tensors with these names, each as (its index among them, its name in the file, its view in the mapped
