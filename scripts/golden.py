@@ -7,6 +7,7 @@ Every file contains, in addition to the batch:
     grad.NAME    float32            its gradient of the mean cross-entropy at those weights, before clipping, if it is trained
     logits       (B, T, V) float32  at those weights
     losses       (STEPS,) float32   of AdamW steps on that same batch, each before its update
+    losses_of_targets           the part of the losses that is cross-entropy, if a model of experts adds a loss on their balance
     grad_norms   (STEPS,) float32   the global norm of each step's gradient before clipping
 
 The mean is over the targets that are not -1.
@@ -112,9 +113,15 @@ def training_tensors(model, inputs: Tensors, targets: torch.Tensor) -> Tensors:
     """inputs: arguments of the model. Trains the model in place."""
 
     def logits_and_loss():
-        logits = model(**inputs, use_cache=False).logits
-        return logits, F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1), ignore_index=-1)
+        out = model(**inputs, use_cache=False)
+        loss = F.cross_entropy(out.logits.view(-1, out.logits.shape[-1]), targets.view(-1), ignore_index=-1)
+        of_targets.append(loss.detach())
+        if is_balanced:
+            loss = loss + model.config.router_aux_loss_coef * out.aux_loss
+        return out.logits, loss
 
+    is_balanced = getattr(model.config, "output_router_logits", False)
+    of_targets = []
     model.train()
     logits, loss = logits_and_loss()
     loss.backward()
@@ -136,6 +143,8 @@ def training_tensors(model, inputs: Tensors, targets: torch.Tensor) -> Tensors:
         grad_norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM))
         optimizer.step()
     tensors["losses"] = torch.stack(losses)
+    if is_balanced:
+        tensors["losses_of_targets"] = torch.stack(of_targets[1:])
     tensors["grad_norms"] = torch.stack(grad_norms)
     return tensors
 

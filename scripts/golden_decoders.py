@@ -30,6 +30,8 @@ windows shorter than the samples:
     olmoe, mixtral experts; their routers differ
     gpt_oss        experts with biases, whose gates and other channels exceed their limit, sinks, a window in the first layer, YaRN
                    without whole numbers as bounds
+    qwen3_moe_balanced, gpt_oss_balanced
+                   with the loss on the balance of experts
 
 usage:  python scripts/golden_decoders.py [OUT_DIR]
 needs:  pip install torch transformers safetensors
@@ -196,6 +198,10 @@ MODELS = {
         },
     ),
 }
+
+# Large enough that a wrong loss changes gradients by more than rounding.
+for name in ("qwen3_moe", "gpt_oss"):
+    MODELS[f"{name}_balanced"] = (MODELS[name][0], MODELS[name][1] | {"output_router_logits": True, "router_aux_loss_coef": 0.5})
 
 
 def tiny(name: str, seed: int = golden.SEED, vocab_size: int = golden.VOCAB_SIZE) -> transformers.PreTrainedModel:

@@ -130,6 +130,7 @@ fn random_decoder(noise: &mut Noise, positions: usize) -> ModelConfig {
         "attention_dropout": perhaps(noise, 0.1).unwrap_or(0.0),
         "num_experts": if has_experts { between(noise, 1, 5) } else { 0 },
         "num_experts_per_tok": 1,
+        "output_router_logits": has_experts && noise.unit() < 0.5,
         "moe_intermediate_size": 7,
         "sliding_window": (kv_heads == 2).then_some(positions / 2 + 1),
     });

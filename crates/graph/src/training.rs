@@ -4,12 +4,12 @@
 use crate::adapters::{ADAPTER_PREFIX, Adapted, Adapters};
 use crate::models::{Caches, Inputs, Mode, ModelConfig};
 use crate::ops::{
-    GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, SoftCap, StateFormat, TakeRow, WeightFormat,
-    WeightLayout,
+    Add, GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, Route, RouterLoss, SoftCap,
+    StateFormat, TakeRow, WeightFormat, WeightLayout,
 };
 use crate::optimizers::Optimizer;
 use crate::{
-    DType, Graph, GraphError, Lengths, Pass, ProgramBuilder, ProgramKind, ProgramName, Role, Storage, TensorId,
+    DType, Graph, GraphError, Lengths, Op, Pass, ProgramBuilder, ProgramKind, ProgramName, Role, Storage, TensorId,
     TensorType, differentiate,
 };
 use serde::{Deserialize, Serialize};
@@ -104,15 +104,20 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
         return Err(GraphError::NothingTrained { parameters: graph.parameters.len() });
     }
     let mut staged = |name: &str| graph.tensor(name, TensorType::f32(&[1]), Role::Staging, Storage::Persistent);
-    let loss = staged("loss");
+    let terms = weights.balance().map(|coefficient| Terms {
+        coefficient,
+        of_targets: staged("loss_of_targets"),
+        of_routers: staged("loss_of_routers"),
+    });
+    let losses = Losses { total: staged("loss"), terms };
     let held_out_loss = shape.evaluates.then(|| staged("held_out_loss"));
     let longest = Lengths { tokens: shape.seq_len, target: shape.target_len };
     let run = Run { model, weights: &weights, shape };
     for (number, &lengths) in [longest].iter().chain(&shape.buckets).enumerate() {
         let name = |kind| ProgramName { kind, lengths: (number > 0).then_some(lengths) };
-        run.add_micro_step(&mut graph, lengths, loss, name(ProgramKind::MicroStep))?;
+        run.add_micro_step(&mut graph, lengths, &losses, name(ProgramKind::MicroStep))?;
         if shape.accumulates {
-            run.add_micro_step(&mut graph, lengths, loss, name(ProgramKind::MicroStepAdd))?;
+            run.add_micro_step(&mut graph, lengths, &losses, name(ProgramKind::MicroStepAdd))?;
         }
         if let Some(loss) = held_out_loss {
             run.add_evaluate(&mut graph, lengths, loss, name(ProgramKind::Evaluate))?;
@@ -149,6 +154,37 @@ pub fn build_sampling(
     Ok(graph)
 }
 
+/// The loss of a step, over the micro-batches so far.
+struct Losses {
+    total: TensorId,
+    /// Its two terms, if there are routers whose balance is trained. Otherwise the loss is that of the targets.
+    terms: Option<Terms>,
+}
+
+/// The loss of the targets, and the loss on the balance of experts.
+#[derive(Clone, Copy)]
+struct Terms {
+    /// Factor of the second one.
+    coefficient: f32,
+    of_targets: TensorId,
+    of_routers: TensorId,
+}
+
+/// Appends the loss on the balance of experts of all layers.
+fn add_router_loss(builder: &mut ProgramBuilder, terms: &Terms, accumulate: bool) -> Result<(), GraphError> {
+    let routes = builder.nodes.iter().filter_map(|node| match node.op {
+        Op::Route(Route { experts_per_token, sums: true, .. }) => {
+            Some((experts_per_token, node.outputs[4], node.outputs[3]))
+        }
+        _ => None,
+    });
+    let routes = routes.collect::<Vec<_>>();
+    let experts_per_token = routes.first().map_or(0, |(experts_per_token, ..)| *experts_per_token);
+    let (sums, bounds) = routes.iter().map(|&(_, sums, bounds)| (sums, bounds)).unzip::<_, _, Vec<_>, Vec<_>>();
+    let op = RouterLoss { coefficient: terms.coefficient, experts_per_token, accumulate };
+    builder.push_into(op, &[sums, bounds].concat(), &[Some(terms.of_routers), None]).map(drop)
+}
+
 /// A model in training.
 struct Run<'a> {
     model: &'a ModelConfig,
@@ -161,9 +197,10 @@ impl Run<'_> {
         &self,
         graph: &mut Graph,
         lengths: Lengths,
-        loss: TensorId,
+        losses: &Losses,
         name: ProgramName,
     ) -> Result<(), GraphError> {
+        let loss = losses.terms.map_or(losses.total, |terms| terms.of_targets);
         let accumulate = name.kind == ProgramKind::MicroStepAdd;
         let mut builder = ProgramBuilder::new(graph);
         let inputs = self.inputs(&mut builder, lengths);
@@ -180,8 +217,17 @@ impl Run<'_> {
             }
             _ => builder.push_into(HeadLoss { chunk, smoothing, cap }, &[hidden, head, targets], &[Some(loss)])?,
         };
-        builder.ports.loss = Some(loss);
-        differentiate(&mut builder, &[(loss, None)], accumulate)?;
+        builder.ports.loss = Some(losses.total);
+        let mut roots = vec![(loss, None)];
+        if let Some(terms) = &losses.terms {
+            add_router_loss(&mut builder, terms, accumulate)?;
+            roots.push((terms.of_routers, None));
+        }
+        differentiate(&mut builder, &roots, accumulate)?;
+        if let Some(Terms { of_targets, of_routers, .. }) = losses.terms {
+            builder.scope("loss", None);
+            builder.push_into(Add, &[of_targets, of_routers], &[Some(losses.total)])?;
+        }
         builder.finish(name);
         Ok(())
     }

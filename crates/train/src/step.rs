@@ -44,6 +44,7 @@ pub(crate) fn run_paced_step(
     stop: &AtomicBool,
     emit: &mut dyn FnMut(Event),
 ) -> Result<bool, TrainError> {
+    scalars.micro_batch_share = 1.0 / micro_batches.len().max(1) as f32;
     let (begun, mut longest) = (pace.now(), Duration::ZERO);
     for (micro, batch) in micro_batches.iter().enumerate() {
         scalars.first_sample = batch.first_sample;

@@ -90,7 +90,13 @@ fn families() -> Vec<(&'static str, ModelConfig)> {
         ("Gemma 3", decoder("gemma3_text", r#", "sliding_window": 3"#)),
         ("Gemma 2", decoder("gemma2", r#", "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2.0"#)),
         ("OLMo 2", decoder("olmo2", "")),
-        ("OLMoE", decoder("olmoe", r#", "num_experts": 3, "num_experts_per_tok": 2"#)),
+        (
+            "OLMoE",
+            decoder(
+                "olmoe",
+                r#", "num_experts": 3, "num_experts_per_tok": 2, "output_router_logits": true, "router_aux_loss_coef": 0.5"#,
+            ),
+        ),
         ("gpt-oss", decoder("gpt_oss", r#", "num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 3"#)),
         ("Phi-3", decoder("phi3", r#", "resid_pdrop": 0.1"#)),
         ("Granite", decoder("granite", scaled)),

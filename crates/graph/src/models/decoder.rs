@@ -76,6 +76,11 @@ impl DecoderWeights {
         Self { model, tokens, positions, blocks, last_norm, head }
     }
 
+    /// Coefficient of the loss on the balance of experts, if training adds it.
+    pub(super) fn balance(&self) -> Option<f32> {
+        self.model.blocks.iter().find_map(|block| block.feed_forward.experts?.balance)
+    }
+
     /// Soft limit of the logits.
     pub(super) fn logit_cap(&self) -> Option<f32> {
         self.model.logit_cap

@@ -372,6 +372,8 @@ pub struct Experts {
     pub router: Linear,
     /// Whether the weights of a token's experts sum to one.
     pub normalized: bool,
+    /// Coefficient of the loss on the balance of experts; `None` if training does not add it.
+    pub balance: Option<f32>,
 }
 
 /// The first half of a feed-forward layer.

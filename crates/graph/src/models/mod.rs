@@ -452,6 +452,14 @@ impl Weights {
         }
     }
 
+    /// Coefficient of the loss on the balance of experts, if training adds it.
+    pub fn balance(&self) -> Option<f32> {
+        match self {
+            Self::Decoder(weights) => weights.balance(),
+            Self::EncoderDecoder(_) => None,
+        }
+    }
+
     /// Soft limit of the logits.
     pub fn logit_cap(&self) -> Option<f32> {
         match self {

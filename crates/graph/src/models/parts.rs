@@ -13,6 +13,7 @@ use std::ops::RangeFrom;
 #[derive(Debug)]
 pub(super) struct Dropouts {
     sites: RangeFrom<u32>,
+    /// Whether the pass is one of training.
     draws: bool,
 }
 
@@ -366,9 +367,10 @@ impl FeedForwardWeights {
             return self.down.apply(builder, inner);
         };
         let logits = router.apply(builder, x)?;
-        let route = Route { experts_per_token: experts.chosen, normalized: experts.normalized, sums: false };
-        let [weights, _, places, bounds] = builder.push(route, &[logits])?[..] else {
-            unreachable!("a router without sums has four results")
+        let sums = dropouts.draws && experts.balance.is_some();
+        let route = Route { experts_per_token: experts.chosen, normalized: experts.normalized, sums };
+        let [weights, _, places, bounds] = builder.push(route, &[logits])?[..4] else {
+            unreachable!("a router has at least four results")
         };
         let rows = builder.apply(Dispatch { weighted: false }, &[x, places])?;
         let layers = self.inner.iter();

@@ -19,7 +19,7 @@ fn families() -> Vec<(&'static str, Value)> {
         ("olmo3", windowed),
         ("olmoe", json!({ "num_experts": 4, "num_experts_per_tok": 2 })),
         ("qwen3_moe", json!({ "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 8 })),
-        ("mixtral", json!({ "num_local_experts": 3 })),
+        ("mixtral", json!({ "num_local_experts": 3, "output_router_logits": true })),
         ("gpt_oss", json!({ "num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 9 })),
         ("granite", json!({ "residual_multiplier": 0.5, "embedding_multiplier": 3.0 })),
     ]

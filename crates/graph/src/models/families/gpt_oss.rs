@@ -2,7 +2,7 @@
 //! OpenAI 2025 (arXiv:2508.10925); transformers' `GptOssForCausalLM`.
 
 use super::Architecture;
-use super::moe::{COUNTS, counts};
+use super::moe::{self, COUNTS};
 use super::reader::Reader;
 use super::rope;
 use super::sizes::{Sizes, add_attention_biases, sliding_layers};
@@ -24,7 +24,7 @@ pub(super) const GPT_OSS: Architecture = Architecture {
         json!({
             "num_key_value_heads": 8, "head_dim": 64, "hidden_act": "silu", "rms_norm_eps": 1e-5, "initializer_range": 0.02,
             "rope_theta": THETA, "attention_bias": true, "num_local_experts": 128, "num_experts_per_tok": 4,
-            "swiglu_alpha": 1.702, "swiglu_limit": 7.0,
+            "swiglu_alpha": 1.702, "swiglu_limit": 7.0, "router_aux_loss_coef": 0.001,
         })
     },
     read: |keys| {
@@ -60,15 +60,15 @@ fn rotary(keys: &mut Reader<'_>, sizes: &Sizes) -> Result<RotaryPositions, Graph
 
 /// The router and its experts. Errors: `BadConfig`.
 fn experts(keys: &mut Reader<'_>, sizes: &Sizes) -> Result<FeedForward, GraphError> {
-    let [count, chosen] = counts(keys, sizes, COUNTS[1])?;
+    let experts = moe::experts(keys, sizes, COUNTS[1], "mlp.router", true)?;
     let activation = ClampedSwiglu { alpha: keys.number("swiglu_alpha")?, limit: keys.number("swiglu_limit")? };
     let (width, inner) = (sizes.width, sizes.inner);
     let stacked = |name, extents| Linear { layout: WeightLayout::InOut, ..sizes.linear(name, extents, true) };
-    let router = sizes.linear("mlp.router", [width, count], true);
+    let router = Linear { bias: true, ..experts.router };
     Ok(FeedForward {
         inner: Inner::ClampedSwiglu { layer: stacked("gate_up_proj", [width, 2 * inner]), activation },
         down: stacked("down_proj", [inner, width]),
         dropout: None,
-        experts: Some(Experts { list: "mlp.experts", stacked: true, count, chosen, router, normalized: true }),
+        experts: Some(Experts { list: "mlp.experts", stacked: true, router, ..experts }),
     })
 }

@@ -28,7 +28,7 @@ const NAMES: Names =
     Names { count: COUNTS[0], layers: ["mlp.experts", "mlp.gate", "gate_proj", "up_proj", "down_proj"] };
 
 fn defaults(more: Value) -> Value {
-    let mut all = json!({"hidden_act": "silu", "initializer_range": 0.02, "num_experts_per_tok": 8});
+    let mut all = json!({"hidden_act": "silu", "initializer_range": 0.02, "num_experts_per_tok": 8, "router_aux_loss_coef": 0.001});
     all.as_object_mut().expect("an object literal").extend(more.as_object().expect("an object literal").clone());
     all
 }
@@ -42,19 +42,22 @@ fn with_experts(
     normalized: bool,
     mut block: Block,
 ) -> Result<Block, GraphError> {
-    let [count, chosen] = counts(keys, sizes, names.count)?;
     let [list, router, gate, up, down] = names.layers;
-    let router = sizes.linear(router, [sizes.width, count], false);
+    let experts = experts(keys, sizes, names.count, router, normalized)?;
     block.feed_forward = sizes.gated([gate, up, down], inner);
-    block.feed_forward.experts = Some(Experts { list, stacked: false, count, chosen, router, normalized });
+    block.feed_forward.experts = Some(Experts { list, ..experts });
     Ok(block)
 }
 
-/// The numbers of experts and of those of a token; `key`: that of the first number. Errors: `BadConfig`.
-pub(super) fn counts(keys: &mut Reader<'_>, sizes: &Sizes, key: &'static str) -> Result<[usize; 2], GraphError> {
-    if keys.flag("output_router_logits")? {
-        return Err(bad("output_router_logits", "asks for the load-balancing loss, which is not supported"));
-    }
+/// The router and the numbers of experts; their list has no name. `key`: that of the number of experts; `router`: the
+/// layer's name. Errors: `BadConfig`.
+pub(super) fn experts(
+    keys: &mut Reader<'_>,
+    sizes: &Sizes,
+    key: &'static str,
+    router: &'static str,
+    normalized: bool,
+) -> Result<Experts, GraphError> {
     let count = keys.size_under(key, if key == COUNTS[0] { COUNTS[1] } else { COUNTS[0] })?;
     if count.saturating_mul(sizes.layers) > MOST_EXPERTS {
         let problem = format!("is {count} in each of {} layers; at most 65,536 experts are supported", sizes.layers);
@@ -64,7 +67,14 @@ pub(super) fn counts(keys: &mut Reader<'_>, sizes: &Sizes, key: &'static str) ->
     if chosen > count {
         return Err(bad("num_experts_per_tok", format!("is {chosen}, more than {key} = {count}")));
     }
-    Ok([count, chosen])
+    let router = sizes.linear(router, [sizes.width, count], false);
+    Ok(Experts { list: "", stacked: false, count, chosen, router, normalized, balance: balance(keys)? })
+}
+
+/// The coefficient of the loss on the balance of experts, if the file asks for the loss. Errors: `BadConfig`.
+fn balance(keys: &mut Reader<'_>) -> Result<Option<f32>, GraphError> {
+    let (asks, coefficient) = (keys.flag("output_router_logits")?, keys.rate("router_aux_loss_coef")?);
+    Ok(Some(coefficient).filter(|coefficient| asks && *coefficient > 0.0))
 }
 
 pub(super) const QWEN3_MOE: Architecture = Architecture {
@@ -102,7 +112,9 @@ pub(super) const QWEN3_MOE: Architecture = Architecture {
 pub(super) const OLMOE: Architecture = Architecture {
     model_type: "olmoe",
     class: "OlmoeForCausalLM",
-    defaults: || defaults(json!({"rms_norm_eps": 1e-5, "rope_theta": 10_000.0, "num_experts": 64})),
+    defaults: || {
+        defaults(json!({"rms_norm_eps": 1e-5, "rope_theta": 10_000.0, "num_experts": 64, "router_aux_loss_coef": 0.01}))
+    },
     read: |keys| {
         let sizes = Sizes::read(keys)?;
         let mut block = sizes.block(Some(sizes.rotary(keys)?));
