@@ -133,20 +133,25 @@ def training_tensors(model, inputs: Tensors, targets: torch.Tensor) -> Tensors:
             if parameter.grad is not None:
                 tensors[f"grad.{name}"] = of(parameter.grad).clone().contiguous()
 
+    of_targets.clear()
+    tensors["losses"], tensors["grad_norms"] = steps(model, lambda: logits_and_loss()[1])
+    if is_balanced:
+        tensors["losses_of_targets"] = torch.stack(of_targets)
+    return tensors
+
+
+def steps(model, loss_of_batch: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Losses and norms of gradients of STEPS steps of AdamW."""
     optimizer = adamw(model)
     losses, grad_norms = [], []
     for _ in range(STEPS):
         optimizer.zero_grad(set_to_none=True)
-        _, loss = logits_and_loss()
+        loss = loss_of_batch()
         loss.backward()
         losses.append(loss.detach())
         grad_norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM))
         optimizer.step()
-    tensors["losses"] = torch.stack(losses)
-    if is_balanced:
-        tensors["losses_of_targets"] = torch.stack(of_targets[1:])
-    tensors["grad_norms"] = torch.stack(grad_norms)
-    return tensors
+    return torch.stack(losses), torch.stack(grad_norms)
 
 
 def greedy(model, tokens: torch.Tensor) -> torch.Tensor:

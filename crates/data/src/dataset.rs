@@ -107,7 +107,8 @@ impl Dataset {
             }
             Self::Pairs(pairs) => {
                 let settings = crate::PairSettings { seed: 0, ..pairs.settings };
-                let hash = blake3::hash(format!("{} {settings:?}", pairs.store.fingerprint()).as_bytes());
+                let beginning = pairs.beginning().map_or(String::new(), |tokens| format!(" after {tokens:?}"));
+                let hash = blake3::hash(format!("{} {settings:?}{beginning}", pairs.store.fingerprint()).as_bytes());
                 hash.to_hex().to_string()
             }
         }

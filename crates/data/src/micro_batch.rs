@@ -31,7 +31,10 @@ pub struct Batch {
     pub segments: Option<Vec<i32>>,
     /// (B, T): the decoder's input, which is the targets shifted by one, padded with 0. Empty without a decoder.
     pub decoder_tokens: Vec<i32>,
-    /// (B, T), or (B, S) without a decoder; -1 if there is nothing to predict.
+    /// (B, T): 1 for the source that a decoder's token attends to; for the second texts of an encoder 0 for padding. Empty
+    /// without a decoder.
+    pub decoder_segments: Vec<i32>,
+    /// (B, T), or (B, S) without a decoder, or (B,) for an encoder; -1 if there is nothing to predict.
     pub targets: Vec<i32>,
     /// The number of the first row's sample, counted over the whole run; for held-out rows, over the evaluation.
     pub first_sample: u64,
@@ -53,6 +56,7 @@ impl Batch {
         reset(&mut self.tokens, source_len, PADDING_INPUT);
         reset(&mut self.targets, target_len.unwrap_or(source_len), PADDING_TARGET);
         reset(&mut self.decoder_tokens, target_len.unwrap_or(0), PADDING_INPUT);
+        reset(&mut self.decoder_segments, target_len.unwrap_or(0), 1);
         match has_segments {
             true => reset(self.segments.get_or_insert_default(), source_len, 0),
             false => self.segments = None,

@@ -210,6 +210,7 @@ impl Case {
             objective: Objective {
                 label_smoothing: perhaps(noise, 0.1).unwrap_or(0.0),
                 r_drop: (noise.unit() < 0.2).then_some(1.0),
+                ..Objective::default()
             },
             frozen: if noise.unit() < 0.3 { random_frozen(noise, &model) } else { BTreeSet::new() },
             adapters: if noise.unit() < 0.3 { random_adapters(noise, &model) } else { None },

@@ -10,9 +10,9 @@
 //! is in place too, so that an adapter needs no second tensor of the size of x or y.
 //! Not here: which layers get adapters (`adapter_targets.rs`).
 
-use crate::models::{Caches, Inputs, Mode, ModelConfig, Weights};
+use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, Weights};
 use crate::ops::{Dropout, DropoutKey, Linear, LinearAdd, Op, Scale, WeightLayout};
-use crate::{DType, Graph, GraphError, Init, Lengths, Parameter, ProgramBuilder, Role, Storage, StoredPiece, TensorId};
+use crate::{DType, Graph, GraphError, Init, Parameter, ProgramBuilder, Role, Storage, StoredPiece, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -77,12 +77,15 @@ impl ModelConfig {
         let mut graph = Graph::default();
         let weights = self.declare(&mut graph);
         let mut builder = ProgramBuilder::new(&mut graph);
-        let lengths = Lengths { tokens: 1, target: self.decoder_start().map(|_| 1) };
         let mut input = |name: &str| builder.input(name, &[1, 1], DType::I32);
-        let decoder = lengths.target.map(|_| [input("decoder_tokens"), input("decoder_segments")]);
-        let segments = decoder.map(|_| input("segments"));
-        let inputs = Inputs { tokens: input("tokens"), positions: None, segments, decoder };
-        weights.forward(&mut builder, &inputs, Mode::Evaluate, &Caches::default())?;
+        let [tokens, segments] = [input("tokens"), input("segments")];
+        if let Weights::Encoder(encoder) = &weights {
+            encoder.forward(&mut builder, "text", [tokens, segments], Mode::Evaluate)?;
+        } else {
+            let decoder = self.decoder_start().map(|_| [input("decoder_tokens"), input("decoder_segments")]);
+            let inputs = Inputs { tokens, positions: None, segments: decoder.map(|_| segments), decoder };
+            weights.forward(&mut builder, &inputs, Mode::Evaluate, &Caches::default())?;
+        }
         let nodes = builder.nodes;
         let routed = nodes.iter().filter(|node| matches!(node.op, Op::Route(_))).flat_map(|node| node.inputs.clone());
         let routed = routed.collect::<BTreeSet<_>>();
@@ -158,6 +161,16 @@ impl Adapted {
         Ok(Self { weights, dropout: adapters.dropout, of })
     }
 
+    /// The model, if it is an encoder. Its passes are adapted by [`Self::adapt`].
+    pub(crate) fn encoder(&self) -> Option<&EncoderWeights> {
+        if let Weights::Encoder(encoder) = &self.weights { Some(encoder) } else { None }
+    }
+
+    /// Factor of the loss on the balance of experts; `None` if it is not trained.
+    pub(crate) fn balance(&self) -> Option<f32> {
+        self.weights.balance()
+    }
+
     /// The head's weight (V, C).
     pub(crate) fn head(&self) -> TensorId {
         self.weights.head()
@@ -195,7 +208,7 @@ impl Adapted {
     }
 
     /// Adds the adapters to the linear layers among the nodes from `first` on. A layer keeps the tensor of its result.
-    fn adapt(&self, builder: &mut ProgramBuilder, first: usize, mode: Mode) -> Result<(), GraphError> {
+    pub(crate) fn adapt(&self, builder: &mut ProgramBuilder, first: usize, mode: Mode) -> Result<(), GraphError> {
         if self.of.is_empty() {
             return Ok(());
         }

@@ -2,10 +2,10 @@
 //! `sample` and `encode`, all with the same parameters.
 
 use crate::adapters::{ADAPTER_PREFIX, Adapted, Adapters};
-use crate::models::{Caches, Inputs, Mode, ModelConfig};
+use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, NO_HEAD, keys};
 use crate::ops::{
-    Add, GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, Route, RouterLoss, SoftCap,
-    StateFormat, TakeRow, WeightFormat, WeightLayout,
+    Add, ContrastiveLoss, GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, Pool, Pooling, Route,
+    RouterLoss, SoftCap, StateFormat, TakeRow, WeightFormat, WeightLayout,
 };
 use crate::optimizers::Optimizer;
 use crate::{
@@ -23,6 +23,26 @@ pub struct Objective {
     /// Weight of the divergence between two dropout draws; each sample then passes through the model twice. Source:
     /// Liang et al. 2021.
     pub r_drop: Option<f32>,
+    /// The loss of encoders, which have no targets.
+    #[serde(default)]
+    pub contrastive: Contrastive,
+}
+
+/// The loss of encoders: the vectors of two texts that belong together are more similar than those of other texts of the
+/// batch.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Contrastive {
+    /// Factor of the cosines of vectors.
+    pub scale: f32,
+    /// The tokens that a vector is made of.
+    pub pooling: Pooling,
+}
+
+impl Default for Contrastive {
+    /// As `MultipleNegativesRankingLoss` of sentence-transformers.
+    fn default() -> Self {
+        Self { scale: 20.0, pooling: Pooling::Mean }
+    }
 }
 
 /// The shape of a training run's programs.
@@ -124,7 +144,7 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
         }
     }
     add_update(&mut graph, optimizer)?;
-    if let Some(prefill) = shape.sample_prefill {
+    if let Some(prefill) = shape.sample_prefill.filter(|_| !model.is_encoder()) {
         let capacity = shape.target_len.unwrap_or(shape.seq_len);
         let shape = SampleShape { rows: 1, prefill, capacity, source: shape.seq_len };
         add_sampling(&mut graph, model, &weights, &shape)?;
@@ -148,6 +168,12 @@ pub fn build_sampling(
     shape: &SampleShape,
 ) -> Result<Graph, GraphError> {
     model.validate()?;
+    if model.is_encoder() {
+        return Err(keys::bad(
+            "model_type",
+            format!("is `{}`, which continues no text: {NO_HEAD}", model.model_type()),
+        ));
+    }
     let mut graph = Graph::default();
     let weights = Adapted::declare(&mut graph, model, adapters)?;
     add_sampling(&mut graph, model, &weights, shape)?;
@@ -203,10 +229,16 @@ impl Run<'_> {
         let loss = losses.terms.map_or(losses.total, |terms| terms.of_targets);
         let accumulate = name.kind == ProgramKind::MicroStepAdd;
         let mut builder = ProgramBuilder::new(graph);
+        if let Some(encoder) = self.weights.encoder() {
+            self.add_similarities(&mut builder, encoder, lengths, loss, |draw| Mode::Train { draw })?;
+            differentiate(&mut builder, &[(loss, None)], accumulate)?;
+            builder.finish(name);
+            return Ok(());
+        }
         let inputs = self.inputs(&mut builder, lengths);
         let caches = Caches::default();
         let mut pass = |draw| self.weights.forward(&mut builder, &inputs, Mode::Train { draw }, &caches);
-        let (hidden, Objective { label_smoothing: smoothing, r_drop }) = (pass(0)?, self.shape.objective);
+        let (hidden, Objective { label_smoothing: smoothing, r_drop, .. }) = (pass(0)?, self.shape.objective);
         let again = if r_drop.is_some() { Some(pass(1)?) } else { None };
         let (head, targets) = (self.weights.head(), builder.ports.targets.expect("training has targets"));
         let (chunk, cap) = (self.shape.head_chunk, self.weights.logit_cap());
@@ -240,6 +272,11 @@ impl Run<'_> {
         name: ProgramName,
     ) -> Result<(), GraphError> {
         let mut builder = ProgramBuilder::new(graph);
+        if let Some(encoder) = self.weights.encoder() {
+            self.add_similarities(&mut builder, encoder, lengths, loss, |_| Mode::Evaluate)?;
+            builder.finish(name);
+            return Ok(());
+        }
         let inputs = self.inputs(&mut builder, lengths);
         let hidden = self.weights.forward(&mut builder, &inputs, Mode::Evaluate, &Caches::default())?;
         let (head, targets) = (self.weights.head(), builder.ports.targets.expect("evaluation has targets"));
@@ -247,6 +284,40 @@ impl Run<'_> {
         builder.push_into(op, &[hidden, head, targets], &[Some(loss)])?;
         builder.ports.loss = Some(loss);
         builder.finish(name);
+        Ok(())
+    }
+
+    /// Appends both passes of an encoder, through the anchors and through the texts that belong to them, and their loss.
+    /// The ports of the decoder are those of the second texts; each sample that is present has a target.
+    fn add_similarities(
+        &self,
+        builder: &mut ProgramBuilder,
+        encoder: &EncoderWeights,
+        lengths: Lengths,
+        loss: TensorId,
+        mode: impl Fn(u32) -> Mode,
+    ) -> Result<(), GraphError> {
+        let (rows, Contrastive { scale, pooling }) = (self.shape.micro_batch, self.shape.objective.contrastive);
+        let mut input = |name: &str, shape: &[usize]| builder.input(name, shape, DType::I32);
+        let mut texts =
+            |of: &str, tokens| ["tokens", "segments"].map(|kind| input(&format!("{of}{kind}"), &[rows, tokens]));
+        let anchors = texts("", lengths.tokens);
+        let others = texts("decoder_", lengths.target.unwrap_or(lengths.tokens));
+        let present = input("targets", &[rows]);
+        let mut pooled = [anchors, others];
+        for ((texts, side), draw) in pooled.iter_mut().zip(["anchor", "positive"]).zip(0..) {
+            let first = builder.nodes.len();
+            let hidden = encoder.forward(builder, side, *texts, mode(draw))?;
+            self.weights.adapt(builder, first, mode(draw))?;
+            texts[0] = builder.apply(Pool { pooling }, &[hidden, texts[1]])?;
+        }
+        builder.scope("similarity", None);
+        let inputs = [pooled[0][0], pooled[1][0], present];
+        builder.push_into(ContrastiveLoss { scale }, &inputs, &[Some(loss)])?;
+        let ports = &mut builder.ports;
+        ([ports.tokens, ports.segments], ports.targets) = (anchors.map(Some), Some(present));
+        [ports.decoder_tokens, ports.decoder_segments] = others.map(Some);
+        ports.loss = Some(loss);
         Ok(())
     }
 

@@ -61,11 +61,19 @@ pub enum PlanError {
         /// Which.
         what: &'static str,
     },
-    /// A decoder has targets, and nothing else has.
-    #[error("{}", if *.has_decoder { "the model is an encoder-decoder, so it needs a target length" } else { "the model is not an encoder-decoder, so it takes no target length" })]
+    /// Only models that are trained on pairs have a second length.
+    #[error("{}", if *.takes_pairs { "the model is trained on pairs of texts, so it needs a target length" } else { "the model is not an encoder-decoder, so it takes no target length" })]
     Target {
-        /// Whether the model has one.
-        has_decoder: bool,
+        /// Whether the model is trained on pairs.
+        takes_pairs: bool,
+    },
+    /// The texts of a batch are each other's negatives, so that smaller micro-batches would change the loss.
+    #[error("a micro-batch of {micro_batch} leaves out negatives of the batch of {global_batch}")]
+    PartOfNegatives {
+        /// Samples at a time.
+        micro_batch: usize,
+        /// Samples of a step.
+        global_batch: usize,
     },
     /// More blocks are to be recomputed than there are.
     #[error("{asked} blocks can't be recomputed; the model has {blocks}")]
@@ -110,7 +118,7 @@ impl Request {
         /// Tokens of a sample if the model has more positions, or no limit.
         const USUAL: usize = 1024;
         let seq_len = model.max_positions().min(USUAL);
-        let target_len = model.decoder_start().map(|_| seq_len);
+        let target_len = model.takes_pairs().then_some(seq_len);
         Self {
             model,
             optimizer: Optimizer::default(),
@@ -149,9 +157,9 @@ impl Request {
             }
         }
         self.model.check_length(self.seq_len.max(self.target_len.unwrap_or(1)))?;
-        let has_decoder = self.model.decoder_start().is_some();
-        if has_decoder != self.target_len.is_some() {
-            return Err(PlanError::Target { has_decoder });
+        let takes_pairs = self.model.takes_pairs();
+        if takes_pairs != self.target_len.is_some() {
+            return Err(PlanError::Target { takes_pairs });
         }
         let (asked, blocks) = (self.levers.recompute.map_or(0, |recompute| recompute.blocks), self.model.blocks());
         if asked > blocks {
@@ -162,6 +170,9 @@ impl Request {
             Some(micro_batch) if !self.global_batch.is_multiple_of(micro_batch) => {
                 let divisors = crate::divisors(self.global_batch);
                 return Err(PlanError::NotADivisor { micro_batch, global_batch: self.global_batch, divisors });
+            }
+            Some(micro_batch) if self.model.is_encoder() && micro_batch != self.global_batch => {
+                return Err(PlanError::PartOfNegatives { micro_batch, global_batch: self.global_batch });
             }
             _ => {}
         }

@@ -80,12 +80,16 @@ fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<B
     let batch = |micro: usize| {
         let tokens = random(0, micro * rows * source_len, rows * source_len);
         let length = target_len.unwrap_or(source_len);
-        let targets = random(1, micro * rows * length, rows * length);
+        // Encoders have one target per row.
+        let port = plan.program(ProgramKind::MicroStep).and_then(|program| program.ports.targets);
+        let of_row = port.map_or(length, |port| plan[port].ty.elements() / rows);
+        let targets = random(1, micro * rows * of_row, rows * of_row);
         Batch {
             rows,
             source_len,
             target_len,
             segments: target_len.map(|_| vec![1; tokens.len()]),
+            decoder_segments: vec![1; target_len.map_or(0, |length| rows * length)],
             decoder_tokens: target_len.map_or(vec![], |_| random(2, micro * rows * length, rows * length)),
             tokens,
             targets,

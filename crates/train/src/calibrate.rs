@@ -79,7 +79,7 @@ impl TimedRun {
             global_batch,
             micro_batch: Some(micro_batch),
             seq_len,
-            target_len: model.decoder_start().map(|_| seq_len),
+            target_len: model.takes_pairs().then_some(seq_len),
             ..Request::new(model, *targets, Machine::of_rates(Rates::guess(targets.host.threads())))
         };
         Self { request, settings: Settings { micro_batch, head_chunk, levers } }

@@ -270,7 +270,7 @@ impl Engine {
             positions: &positions,
             segments: batch.segments.as_deref().unwrap_or_default(),
             decoder_tokens: &batch.decoder_tokens,
-            decoder_segments: &vec![1; batch.decoder_tokens.len()],
+            decoder_segments: &batch.decoder_segments,
             targets: &batch.targets,
         };
         self.run_fed(program, &feed, scalars)?;

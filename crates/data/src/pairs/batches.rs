@@ -1,4 +1,4 @@
-//! Fills batches of pairs for an encoder and a decoder.
+//! Fills batches of pairs for an encoder and a decoder, or for an encoder alone.
 //! Not here: the pairs of a step (`grouping.rs`), and their padded shapes (`buckets.rs`).
 //!
 //! ```text
@@ -7,6 +7,9 @@
 //!   decoder_tokens  ▸  t₀ t₁  0              ▸ the decoder's start token
 //!   targets         t₀ t₁ </s> -1
 //! ```
+//!
+//! For an encoder alone, both texts have the tokenizer's first and last tokens, `decoder_tokens` has the second text with
+//! segments of its own, and `targets` has the number of each row that has a pair.
 
 use super::PairStore;
 use super::buckets::Buckets;
@@ -45,9 +48,10 @@ impl PairSettings {
         [self.source_len_max, self.target_len_max]
     }
 
-    /// Lengths of the rows for a pair with these token counts, and whether any were truncated.
-    fn row_lengths(&self, tokens: [usize; 2]) -> ([usize; 2], bool) {
-        let whole = tokens.map(|length| length + usize::from(self.end_token.is_some()));
+    /// Lengths of the rows for a pair with these token counts, and whether any were truncated. `beginning`: number of tokens
+    /// before each text.
+    fn row_lengths(&self, tokens: [usize; 2], beginning: usize) -> ([usize; 2], bool) {
+        let whole = tokens.map(|length| beginning + length + usize::from(self.end_token.is_some()));
         let most = self.most();
         ([0, 1].map(|side| whole[side].min(most[side])), whole[0] > most[0] || whole[1] > most[1])
     }
@@ -60,6 +64,8 @@ pub struct Pairs {
     pub store: PairStore,
     /// How they become rows.
     pub settings: PairSettings,
+    /// The tokens before each text of an encoder alone; `None` for an encoder and a decoder.
+    beginning: Option<Vec<i32>>,
     split: EveryNth,
     grouping: Grouping,
     buckets: Buckets,
@@ -71,6 +77,20 @@ impl Pairs {
     /// Splits and orders the pairs of a store.
     /// Errors: `TooShort` for an empty store, `CacheChanged`. A store of `prepare_pairs` is never empty.
     pub fn new(store: PairStore, settings: PairSettings) -> Result<Self, DataError> {
+        Self::with_beginning(store, settings, None)
+    }
+
+    /// The same for an encoder alone, whose texts begin with these tokens. Errors: as [`Self::new`].
+    pub fn for_encoder(store: PairStore, settings: PairSettings, beginning: &[u32]) -> Result<Self, DataError> {
+        let beginning = beginning.iter().map(|&token| token as i32).collect();
+        Self::with_beginning(store, settings, Some(beginning))
+    }
+
+    fn with_beginning(
+        store: PairStore,
+        settings: PairSettings,
+        beginning: Option<Vec<i32>>,
+    ) -> Result<Self, DataError> {
         if store.is_empty() {
             return Err(DataError::TooShort { tokens: 0, needed: 1 });
         }
@@ -78,15 +98,16 @@ impl Pairs {
         let period = settings.held_out.period(PAIRS_PER_HELD_OUT);
         let split = period.map_or(EveryNth::all(store.len()), |period| EveryNth::new(store.len(), period));
         let (mut lengths, mut truncated) = (BTreeSet::new(), 0);
+        let before = beginning.as_ref().map_or(0, Vec::len);
         store.for_each_span(|span| {
-            let (row, cut) = settings.row_lengths(span.lengths());
+            let (row, cut) = settings.row_lengths(span.lengths(), before);
             lengths.insert(row);
             truncated += u64::from(cut);
         })?;
         let (buckets, shapes) = Buckets::choose(settings.bucket, settings.most(), &lengths);
         let shapes = shapes.into_iter().map(|[source_len, t]| Shape { source_len, target_len: Some(t) }).collect();
         let grouping = Grouping::new(settings.seed, split.training());
-        Ok(Self { split, grouping, buckets, shapes, truncated, store, settings })
+        Ok(Self { split, grouping, buckets, shapes, truncated, store, settings, beginning })
     }
 
     /// Training pairs. At least one.
@@ -102,6 +123,11 @@ impl Pairs {
     /// All shapes that a batch can have, sorted; at most sixteen.
     pub fn shapes(&self) -> &[Shape] {
         &self.shapes
+    }
+
+    /// The tokens before each text of an encoder alone; `None` for an encoder and a decoder.
+    pub(crate) fn beginning(&self) -> Option<&[i32]> {
+        self.beginning.as_deref()
     }
 
     /// Number of pairs truncated to the maximum lengths.
@@ -148,8 +174,12 @@ impl Pairs {
         }))
     }
 
+    fn row_lengths(&self, span: PairSpan) -> ([usize; 2], bool) {
+        self.settings.row_lengths(span.lengths(), self.beginning.as_ref().map_or(0, Vec::len))
+    }
+
     fn padded(&self, span: PairSpan) -> [usize; 2] {
-        self.buckets.round(self.settings.row_lengths(span.lengths()).0)
+        self.buckets.round(self.row_lengths(span).0)
     }
 
     /// Fills a batch of `rows` rows with these pairs, at most `rows` of them. Errors: `CacheChanged`.
@@ -158,24 +188,38 @@ impl Pairs {
         let shapes = spans.iter().map(|&span| self.padded(span));
         let [source_len, target_len] = shapes.fold([1, 1], |a, b| [a[0].max(b[0]), a[1].max(b[1])]);
         batch.clear(rows, Shape { source_len, target_len: Some(target_len) }, true, first_sample);
+        if self.beginning.is_some() {
+            batch.decoder_segments.fill(0);
+            batch.targets.clear();
+            batch.targets.resize(rows, PADDING_TARGET);
+        }
         let segments = batch.segments.as_mut().expect("they were just reset");
         for (row, &span) in spans.iter().enumerate() {
-            let ([source, target], cut) = self.settings.row_lengths(span.lengths());
+            let ([source, target], cut) = self.row_lengths(span);
             let at = row * source_len..row * source_len + source;
             self.read(span, 0, &mut batch.tokens[at.clone()])?;
             segments[at].fill(1);
             let at = row * target_len..row * target_len + target;
-            self.read(span, 1, &mut batch.targets[at.clone()])?;
-            shift_right(&batch.targets[at.clone()], self.settings.decoder_start, &mut batch.decoder_tokens[at]);
+            if self.beginning.is_some() {
+                self.read(span, 1, &mut batch.decoder_tokens[at.clone()])?;
+                batch.decoder_segments[at].fill(1);
+                batch.targets[row] = row as i32;
+            } else {
+                self.read(span, 1, &mut batch.targets[at.clone()])?;
+                shift_right(&batch.targets[at.clone()], self.settings.decoder_start, &mut batch.decoder_tokens[at]);
+            }
             batch.padding -= (source + target) as u64;
             batch.truncated += u64::from(cut);
         }
         Ok(())
     }
 
-    /// Fills a row with the first tokens of one side of a pair, and the end token if there is one.
+    /// Fills a row with the tokens before a text, the first tokens of one side of a pair, and the end token if there is one.
     fn read(&self, span: PairSpan, side: usize, row: &mut [i32]) -> Result<(), DataError> {
-        let room = row.len() - usize::from(self.settings.end_token.is_some());
+        let beginning = self.beginning.as_deref().unwrap_or_default();
+        let (before, row) = row.split_at_mut(beginning.len().min(row.len()));
+        before.copy_from_slice(&beginning[..before.len()]);
+        let room = row.len().saturating_sub(usize::from(self.settings.end_token.is_some()));
         let (text, end) = row.split_at_mut(room.min(span.lengths()[side]));
         self.store.read(span, side, text)?;
         for (slot, token) in end.iter_mut().zip(self.settings.end_token) {

@@ -30,6 +30,9 @@ pub(crate) fn load(rt: &Rt, model: &ModelConfig, run: &Run) -> Result<(Box<dyn M
         }
         Description::Decoder(description) => decoder::load(&loader, description, &source, run),
         Description::EncoderDecoder(description) => t5::load(&loader, description, &source, run),
+        Description::Encoder(_) => {
+            return Err(Cannot::NotModeled("sentence encoders are not modeled yet".to_owned()));
+        }
     };
     Ok((model, loader.check()?))
 }

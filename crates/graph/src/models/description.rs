@@ -14,6 +14,8 @@ pub enum Description {
     Decoder(Decoder),
     /// An encoder, and a decoder that attends to it.
     EncoderDecoder(EncoderDecoder),
+    /// An encoder.
+    Encoder(Encoder),
 }
 
 /// Limit of positions. Relative positions have none, and a model with more is rejected as implausible.
@@ -25,6 +27,7 @@ impl Description {
         match self {
             Self::Decoder(decoder) => decoder.blocks.len(),
             Self::EncoderDecoder(model) => model.stacks().iter().map(|stack| stack.layers).sum(),
+            Self::Encoder(encoder) => encoder.blocks.len(),
         }
     }
 
@@ -33,6 +36,7 @@ impl Description {
         match self {
             Self::Decoder(decoder) => decoder.width,
             Self::EncoderDecoder(model) => model.width,
+            Self::Encoder(encoder) => encoder.width,
         }
     }
 
@@ -41,6 +45,7 @@ impl Description {
         match self {
             Self::Decoder(decoder) => decoder.vocab_size,
             Self::EncoderDecoder(model) => model.vocab_size,
+            Self::Encoder(encoder) => encoder.vocab_size,
         }
     }
 
@@ -49,6 +54,7 @@ impl Description {
         match self {
             Self::Decoder(decoder) => decoder.max_positions,
             Self::EncoderDecoder(_) => MOST_POSITIONS,
+            Self::Encoder(encoder) => encoder.max_positions,
         }
     }
 }
@@ -187,6 +193,52 @@ impl Stack {
     pub fn last_part(&self) -> usize {
         1 + usize::from(self.source.is_some())
     }
+}
+
+/// An encoder: its tokens attend to tokens before and after them. It has no output head.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Encoder {
+    /// Number of token ids, V.
+    pub vocab_size: usize,
+    /// Channels of the residual stream, C.
+    pub width: usize,
+    /// The longest sequence that the model has positions for.
+    pub max_positions: usize,
+    /// The token embedding (V, C).
+    pub tokens: Table,
+    /// The embedding of positions (positions, C), if they are learned.
+    pub positions: Option<Table>,
+    /// The embedding of types of tokens (types, C), if there is one. All tokens have type 0.
+    pub token_types: Option<Table>,
+    /// The norm of the embeddings' sum.
+    pub embedding_norm: Norm,
+    /// Dropout of the embeddings after their norm.
+    pub embedding_dropout: f32,
+    /// Path of the list of blocks, such as `encoder.layer`.
+    pub block_list: &'static str,
+    /// The blocks, first to last.
+    pub blocks: Vec<EncoderBlock>,
+    /// Whether a block's norms are those of the residual stream after each of its parts, and not of what its parts take.
+    pub norms_follow_sums: bool,
+    /// The norm after the last block, if there is one.
+    pub last_norm: Option<Norm>,
+}
+
+/// A block of an encoder: attention and a feed-forward layer. Each adds its result to the residual stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncoderBlock {
+    /// The norm of attention, if there is one.
+    pub attention_norm: Option<Norm>,
+    /// Attention.
+    pub attention: Attention,
+    /// Dropout of attention's result; `None` if the family has no such dropout.
+    pub attention_dropout: Option<f32>,
+    /// The norm of the feed-forward layer.
+    pub feed_forward_norm: Norm,
+    /// The feed-forward layer.
+    pub feed_forward: FeedForward,
+    /// Dropout of the feed-forward layer's result; `None` if the family has no such dropout.
+    pub feed_forward_dropout: Option<f32>,
 }
 
 /// A table with a row for each id or position: `NAME.weight`, initialized from a normal distribution.
@@ -381,6 +433,8 @@ pub struct Experts {
 pub enum Inner {
     /// GELU in its tanh form.
     Gelu(Linear),
+    /// GELU with the normal distribution itself.
+    ExactGelu(Linear),
     /// ReLU.
     Relu(Linear),
     /// A gate, and the layer whose result it multiplies.
@@ -413,6 +467,7 @@ impl Inner {
     pub fn layers(&self) -> &[Linear] {
         match self {
             Self::Gelu(layer)
+            | Self::ExactGelu(layer)
             | Self::Relu(layer)
             | Self::ClampedSwiglu { layer, .. }
             | Self::Gated { layers: Gate::Packed(layer), .. } => std::slice::from_ref(layer),
@@ -423,6 +478,7 @@ impl Inner {
     fn layers_mut(&mut self) -> &mut [Linear] {
         match self {
             Self::Gelu(layer)
+            | Self::ExactGelu(layer)
             | Self::Relu(layer)
             | Self::ClampedSwiglu { layer, .. }
             | Self::Gated { layers: Gate::Packed(layer), .. } => std::slice::from_mut(layer),
@@ -560,6 +616,28 @@ impl EncoderDecoder {
     /// An upper bound of the elements per token of any activation of the forward or backward pass.
     pub(super) fn elements_per_token(&self) -> u128 {
         self.stacks().map(|stack| widest(stack.linear_layers()) * stack.layers as u128).iter().sum()
+    }
+}
+
+impl Encoder {
+    /// Number of parameters.
+    pub(super) fn parameters(&self) -> u128 {
+        let of_block = |block: &EncoderBlock| {
+            let norms = block.attention_norm.iter().chain([&block.feed_forward_norm]);
+            let norms = norms.map(|norm| norm.parameters(self.width)).sum::<u128>();
+            block.attention.layers().map(Linear::parameters).sum::<u128>() + block.feed_forward.parameters() + norms
+        };
+        let tables = [Some(self.tokens), self.positions, self.token_types].into_iter().flatten();
+        let norms = [Some(self.embedding_norm), self.last_norm].into_iter().flatten();
+        tables.map(|table| table.parameters(self.width)).sum::<u128>()
+            + norms.map(|norm| norm.parameters(self.width)).sum::<u128>()
+            + self.blocks.iter().map(of_block).sum::<u128>()
+    }
+
+    /// An upper bound of the elements per token of any activation of the forward or backward pass.
+    pub(super) fn elements_per_token(&self) -> u128 {
+        let of_block = |block: &EncoderBlock| widest(block.attention.layers().chain(block.feed_forward.layers()));
+        self.blocks.iter().map(of_block).sum()
     }
 }
 

@@ -126,6 +126,12 @@ const NAMES: &[(&str, &[&str])] = &[
     ("byt5-small", &["google/byt5-small"]),
     ("byt5-base", &["google/byt5-base"]),
     ("byt5-large", &["google/byt5-large"]),
+    ("minilm-l6", &["sentence-transformers/all-MiniLM-L6-v2", "sentence-transformers/multi-qa-MiniLM-L6-cos-v1"]),
+    ("bge-small", &["BAAI/bge-small-en-v1.5", "sentence-transformers/all-MiniLM-L12-v2"]),
+    ("bert-base", &["google-bert/bert-base-uncased", "BAAI/bge-base-en-v1.5"]),
+    ("bert-large", &["google-bert/bert-large-uncased", "BAAI/bge-large-en-v1.5"]),
+    ("modernbert-base", &["answerdotai/ModernBERT-base"]),
+    ("modernbert-large", &["answerdotai/ModernBERT-large"]),
 ];
 
 /// The names of a preset on the hub, the preferred one first; empty for Plimsoll's own presets.

@@ -14,7 +14,7 @@ pub(super) const LARGEST_EXTENT: usize = 1 << 24;
 /// Models with more layers are rejected.
 pub(super) const MOST_LAYERS: usize = 1_000;
 
-pub(super) fn bad(key: &str, problem: impl Into<String>) -> GraphError {
+pub(crate) fn bad(key: &str, problem: impl Into<String>) -> GraphError {
     GraphError::BadConfig { key: key.to_owned(), problem: problem.into() }
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!   gpt2, families, t5         each family's keys and its description
 //!   description                what a model computes and the names of its parameters
-//!   decoder, encoder_decoder   a description as nodes of a graph, from the parts in parts.rs
+//!   decoder, encoder, …        a description as nodes of a graph, from the parts in parts.rs
 //! ```
 //!
 //! To add a family: its config with a [`Family`] and `describe`, and its line in `families!` below.
@@ -12,22 +12,24 @@
 mod context_scaling;
 mod decoder;
 pub mod description;
+mod encoder;
 mod encoder_decoder;
 mod families;
 mod gpt2;
 mod hub;
-mod keys;
+pub(crate) mod keys;
 mod parts;
 mod t5;
 
 pub use context_scaling::ContextScaling;
 pub use description::Description;
-pub use families::DecoderConfig;
+pub use families::{DecoderConfig, EncoderConfig};
 pub use gpt2::Gpt2Config;
 pub use t5::{FeedForwardProjection, T5Config};
 
 use crate::{Graph, GraphError, ProgramBuilder, TensorId};
 use decoder::DecoderWeights;
+pub use encoder::EncoderWeights;
 use encoder_decoder::EncoderDecoderWeights;
 use plimsoll_units::spelling;
 
@@ -163,6 +165,7 @@ families! {
     Gpt2(Gpt2Config): "GPT-2 and models with its architecture.";
     Decoder(DecoderConfig): "Llama and the decoders that share its keys.";
     T5(T5Config): "T5, including v1.1 and FLAN.";
+    Encoder(EncoderConfig): "BERT and ModernBERT.";
 }
 
 impl ModelConfig {
@@ -222,8 +225,8 @@ impl ModelConfig {
             let problem = "weights are read in fp32, fp16 and bf16 only; use the model that these were made from";
             return Err(keys::bad("quantization_config", format!("asks for `{method}` weights, but {problem}")));
         }
-        let known =
-            || ["gpt2", "t5", "mt5"].into_iter().chain(DecoderConfig::model_types()).collect::<Vec<_>>().join(", ");
+        let others = || DecoderConfig::model_types().chain(EncoderConfig::model_types());
+        let known = || ["gpt2", "t5", "mt5"].into_iter().chain(others()).collect::<Vec<_>>().join(", ");
         let Some(model_type) = value.get("model_type").and_then(|v| v.as_str()).map(str::to_owned) else {
             return Err(keys::bad("model_type", format!("is missing; supported: {}", known())));
         };
@@ -232,6 +235,9 @@ impl ModelConfig {
             "t5" | "mt5" => T5Config::from_value(value).map(Self::T5),
             other if DecoderConfig::model_types().any(|known| known == other) => {
                 DecoderConfig::from_value(value).map(Self::Decoder)
+            }
+            other if EncoderConfig::model_types().any(|known| known == other) => {
+                EncoderConfig::from_value(value).map(Self::Encoder)
             }
             other => {
                 let (closest, code) = (value.as_object().and_then(DecoderConfig::closest), value.get("auto_map"));
@@ -262,6 +268,7 @@ impl ModelConfig {
     pub fn assumed_sizes(&self) -> Vec<(&str, &serde_json::Value)> {
         match self {
             Self::Decoder(config) => config.assumed_sizes(),
+            Self::Encoder(config) => config.assumed_sizes(),
             Self::Gpt2(_) | Self::T5(_) => vec![],
         }
     }
@@ -340,6 +347,16 @@ impl ModelConfig {
         matches!(self.describe(), Description::Decoder(decoder) if decoder.positions.is_some())
     }
 
+    /// Whether the model is an encoder alone, which computes vectors of texts and continues none.
+    pub fn is_encoder(&self) -> bool {
+        matches!(self, Self::Encoder(_))
+    }
+
+    /// Whether a sample has two sides: a source and a target, or two texts that belong together.
+    pub fn takes_pairs(&self) -> bool {
+        self.is_encoder() || self.decoder_start().is_some()
+    }
+
     /// Number of token ids.
     pub fn vocab_size(&self) -> usize {
         self.describe().vocab_size()
@@ -382,6 +399,7 @@ impl ModelConfig {
         match self.describe() {
             Description::Decoder(decoder) => decoder.elements_per_token(),
             Description::EncoderDecoder(model) => model.elements_per_token(),
+            Description::Encoder(encoder) => encoder.elements_per_token(),
         }
     }
 
@@ -390,6 +408,7 @@ impl ModelConfig {
         match self.describe() {
             Description::Decoder(decoder) => decoder.parameters(),
             Description::EncoderDecoder(model) => model.parameters(),
+            Description::Encoder(encoder) => encoder.parameters(),
         }
     }
 
@@ -398,6 +417,7 @@ impl ModelConfig {
         match self.describe() {
             Description::Decoder(decoder) => Weights::Decoder(DecoderWeights::declare(graph, decoder)),
             Description::EncoderDecoder(model) => Weights::EncoderDecoder(EncoderDecoderWeights::declare(graph, model)),
+            Description::Encoder(encoder) => Weights::Encoder(EncoderWeights::declare(graph, encoder)),
         }
     }
 
@@ -406,6 +426,7 @@ impl ModelConfig {
         match self.describe() {
             Description::Decoder(model) => decoder::cache_shapes(&model, rows, positions),
             Description::EncoderDecoder(model) => encoder_decoder::cache_shapes(&model, rows, positions, source),
+            Description::Encoder(_) => CacheShapes { own: vec![], source: vec![] },
         }
     }
 }
@@ -441,14 +462,20 @@ pub enum Weights {
     Decoder(DecoderWeights),
     /// Parameters of an encoder and a decoder.
     EncoderDecoder(EncoderDecoderWeights),
+    /// Parameters of an encoder.
+    Encoder(EncoderWeights),
 }
 
+/// Why an encoder is not asked for what a model that continues text has.
+pub(crate) const NO_HEAD: &str = "an encoder has no output head";
+
 impl Weights {
-    /// The head's weight (V, C).
+    /// The head's weight (V, C). Panics if the model is an encoder.
     pub fn head(&self) -> TensorId {
         match self {
             Self::Decoder(weights) => weights.head,
             Self::EncoderDecoder(weights) => weights.head,
+            Self::Encoder(_) => panic!("{NO_HEAD}"),
         }
     }
 
@@ -456,7 +483,7 @@ impl Weights {
     pub fn balance(&self) -> Option<f32> {
         match self {
             Self::Decoder(weights) => weights.balance(),
-            Self::EncoderDecoder(_) => None,
+            Self::EncoderDecoder(_) | Self::Encoder(_) => None,
         }
     }
 
@@ -464,12 +491,12 @@ impl Weights {
     pub fn logit_cap(&self) -> Option<f32> {
         match self {
             Self::Decoder(weights) => weights.logit_cap(),
-            Self::EncoderDecoder(_) => None,
+            Self::EncoderDecoder(_) | Self::Encoder(_) => None,
         }
     }
 
     /// Appends the forward pass up to the input of the output head: (B, T, C). The caches are empty except in
-    /// [`Mode::Cached`].
+    /// [`Mode::Cached`]. Panics if the model is an encoder.
     pub fn forward(
         &self,
         builder: &mut ProgramBuilder,
@@ -480,6 +507,7 @@ impl Weights {
         match self {
             Self::Decoder(weights) => weights.forward(builder, inputs, mode, caches),
             Self::EncoderDecoder(weights) => weights.forward(builder, inputs, mode, caches),
+            Self::Encoder(_) => panic!("{NO_HEAD}"),
         }
     }
 
@@ -491,7 +519,7 @@ impl Weights {
         caches: &Caches,
     ) -> Result<(), GraphError> {
         match self {
-            Self::Decoder(_) => Ok(()),
+            Self::Decoder(_) | Self::Encoder(_) => Ok(()),
             Self::EncoderDecoder(weights) => weights.cache_source(builder, inputs, caches),
         }
     }

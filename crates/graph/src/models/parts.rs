@@ -4,7 +4,9 @@ use super::Mode;
 use super::description::{
     Attention, AttentionInputs, Experts, FeedForward, Gate, Inner, Linear, Norm, NormFormula, Table,
 };
-use crate::ops::{self, ATTENTION_ROWS, CachedAttention, Dropout, DropoutKey, Gated, Gelu, LayerNorm, Relu, RmsNorm};
+use crate::ops::{
+    self, ATTENTION_ROWS, CachedAttention, Dropout, DropoutKey, ExactGelu, Gated, Gelu, LayerNorm, Relu, RmsNorm,
+};
 use crate::ops::{Combine, Dispatch, ExpertLinear, Rotary, Route, Scale, WeightLayout};
 use crate::{Graph, GraphError, Init, ProgramBuilder, StoredPiece, TensorId};
 use std::ops::RangeFrom;
@@ -383,6 +385,7 @@ impl FeedForwardWeights {
     fn activate(&self, builder: &mut ProgramBuilder, inner: &[TensorId]) -> Result<TensorId, GraphError> {
         match self.feed_forward.inner {
             Inner::Gelu(_) => builder.apply(Gelu, inner),
+            Inner::ExactGelu(_) => builder.apply(ExactGelu, inner),
             Inner::Relu(_) => builder.apply(Relu, inner),
             Inner::Gated { activation, .. } => builder.apply(Gated { activation }, inner),
             Inner::ClampedSwiglu { activation, .. } => builder.apply(activation, inner),

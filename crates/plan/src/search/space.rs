@@ -92,6 +92,10 @@ pub(crate) fn micro_batches(request: &Request) -> Vec<usize> {
     if let Some(micro_batch) = request.micro_batch {
         return vec![micro_batch];
     }
+    if request.model.is_encoder() {
+        // All texts of a step are each other's negatives.
+        return vec![request.global_batch];
+    }
     let all = divisors(request.global_batch);
     let stride = all.len().div_ceil(MOST_MICRO_BATCHES);
     // From the smallest on, and the largest too.

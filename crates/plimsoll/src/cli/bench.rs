@@ -145,7 +145,7 @@ impl BenchArgs {
         let asked = RequestArgs { global_batch, ..asked.clone() };
         let mut opened = self.device.open(&self.budget, None)?;
         opened.choose_products(None, self.tune.autotune);
-        let target_len = self.data.target_len().or(chosen.has_decoder().then_some(seq_len));
+        let target_len = self.data.target_len().or(chosen.takes_pairs().then_some(seq_len));
         let sequences = Sequences::of_length(seq_len, target_len);
         // The comparisons in docs/src/speed.md run without clipping.
         let plan_for = |device: &Device| {

@@ -91,7 +91,7 @@ impl DataBenchArgs {
         seed: u64,
     ) -> Result<Epoch, Failure> {
         let bar = DataProgress::new();
-        let columns = self.pairs.columns();
+        let columns = self.pairs.columns(false);
         let store = with_cache(self.cache_dir.as_deref(), |cache| {
             plimsoll_data::prepare_pairs(sources, &columns, tokenizer, cache, &|progress| bar.show(&progress))
         })?;
@@ -102,7 +102,7 @@ impl DataBenchArgs {
 
     fn raw(&self, sources: &Sources, tokenizer: &Tokenizer, global_batch: usize, seed: u64) -> Result<Epoch, Failure> {
         let start = Instant::now();
-        let store = plimsoll_data::tokenize_pairs(sources, &self.pairs.columns(), tokenizer, &|_| {})?;
+        let store = plimsoll_data::tokenize_pairs(sources, &self.pairs.columns(false), tokenizer, &|_| {})?;
         self.epoch(store, tokenizer, global_batch, seed, start)
     }
 

@@ -133,7 +133,9 @@ impl From<PlanError> for Failure {
                 Self::bad_flag(message).hint("`--update-in-backward auto` uses it only where possible")
             }
             PlanError::TooLarge { .. } => Self::bad_flag(message).hint("check for an extra digit"),
-            PlanError::Target { .. } => Self::bad_flag(message).hint("`--target-len N` is for T5 models only"),
+            PlanError::Target { .. } => Self::bad_flag(message).hint("`--target-len N` is for T5 and encoders only"),
+            PlanError::PartOfNegatives { global_batch, .. } => Self::bad_flag(message)
+                .hint(format!("use `--micro-batch {global_batch}`, or a smaller `--global-batch`")),
             PlanError::TooManyBlocks { blocks, .. } => Self::bad_flag(message)
                 .hint(format!("use `--recompute {blocks}` or less, or `--recompute blocks` for all")),
             PlanError::Zero { .. } => Self::bad_flag(message),

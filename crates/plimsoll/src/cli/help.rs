@@ -127,6 +127,8 @@ const GROUPS: &[Group] = &[
             ("grad-clip", ""),
             ("label-smoothing", ""),
             ("r-drop", ""),
+            ("similarity-scale", ""),
+            ("pooling", ""),
             ("layer-decay", ""),
             ("ema", ""),
             ("batch", ""),

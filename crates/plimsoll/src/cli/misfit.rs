@@ -74,7 +74,7 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) ->
     let is_named = short == Bytes::ZERO && nearest.iter().any(|way| host_ram_of(way).is_some());
     let enough = enough.filter(|_| !is_named);
     let failure = enough.into_iter().fold(failure, |failure, flags| failure.hint(format!("`{flags}` is enough")));
-    let is_decoder = || ModelConfig::preset(model).is_ok_and(|config| config.decoder_start().is_none());
+    let is_decoder = || ModelConfig::preset(model).is_ok_and(|config| !config.takes_pairs());
     let is_on_card = plan.targets.device.kind() == DeviceKind::Cuda;
     match is_on_card && !keeps_the_model && !ModelConfig::hub_names(model).is_empty() && is_decoder() {
         true => failure.hint(format!(

@@ -165,9 +165,14 @@ impl Chosen {
         self.config.decoder_start().is_some()
     }
 
+    /// Whether it is trained on pairs: of sources and targets, or of texts that belong together.
+    pub(super) fn takes_pairs(&self) -> bool {
+        self.config.takes_pairs()
+    }
+
     /// The sequence length to train with if none was asked for.
     pub(super) fn default_seq_len(&self) -> usize {
-        self.config.max_positions().min(if self.has_decoder() { USUAL_PAIR } else { 1024 })
+        self.config.max_positions().min(if self.takes_pairs() { USUAL_PAIR } else { 1024 })
     }
 
     /// The tokenizer of a model: in the folder of its weights or of its config.json, or else named by the checkpoint

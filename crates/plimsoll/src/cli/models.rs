@@ -59,7 +59,7 @@ fn list(name: &'static str) -> Result<ListedModel, Failure> {
         global_batch: 1,
         micro_batch: Some(1),
         seq_len: tokens,
-        target_len: config.decoder_start().map(|_| tokens),
+        target_len: config.takes_pairs().then_some(tokens),
         evaluates: true,
         budget: Budget::unlimited(),
         ..Request::new(config, targets, Machine::of_rates(Rates::guess(1)))

@@ -1,8 +1,27 @@
 //! The flags of the objective, and of the learning rates of layers.
 
-use super::options::{number_from_zero, part, rate};
+use super::options::{number_from_zero, part, positive_number, rate};
 use clap::Args;
-use plimsoll_graph::Objective;
+use plimsoll_graph::ops::Pooling;
+use plimsoll_graph::{Contrastive, Objective};
+
+/// The names of [`Pooling`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum PoolingName {
+    /// The mean of all tokens
+    Mean,
+    /// The first token
+    Cls,
+}
+
+impl PoolingName {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Cls => "cls",
+        }
+    }
+}
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ObjectiveArgs {
@@ -12,6 +31,12 @@ pub(super) struct ObjectiveArgs {
     /// R-Drop: weight of the divergence between two passes with different dropout; 0 disables it
     #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "0")]
     pub r_drop: f64,
+    /// Encoders: factor of the cosines of vectors in the loss
+    #[arg(long, value_name = "X", value_parser = positive_number, default_value = "20")]
+    pub similarity_scale: f64,
+    /// Encoders: the tokens that a text's vector is made of
+    #[arg(long, value_name = "NAME", value_enum, default_value = "mean")]
+    pub pooling: PoolingName,
     /// Layer-wise learning rate decay: factor from each block's learning rate to that of the block before it
     #[arg(long, value_name = "X", value_parser = part, default_value = "1")]
     pub layer_decay: f32,
@@ -20,6 +45,11 @@ pub(super) struct ObjectiveArgs {
 impl ObjectiveArgs {
     pub(super) fn objective(&self) -> Objective {
         let r_drop = (self.r_drop > 0.0).then_some(self.r_drop as f32);
-        Objective { label_smoothing: self.label_smoothing, r_drop }
+        let pooling = match self.pooling {
+            PoolingName::Mean => Pooling::Mean,
+            PoolingName::Cls => Pooling::First,
+        };
+        let contrastive = Contrastive { scale: self.similarity_scale as f32, pooling };
+        Objective { label_smoothing: self.label_smoothing, r_drop, contrastive }
     }
 }

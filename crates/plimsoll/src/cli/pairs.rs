@@ -38,10 +38,14 @@ impl PairArgs {
         self.target_len.unwrap_or(USUAL_PAIR)
     }
 
-    pub(super) fn columns(&self) -> PairColumns {
+    /// The columns; those of an encoder have the names of sentence-transformers by default.
+    pub(super) fn columns(&self, is_encoder: bool) -> PairColumns {
+        let column = |asked: &Option<Column>, name: &str| {
+            asked.clone().or_else(|| is_encoder.then(|| Column::Name(name.to_owned())))
+        };
         PairColumns {
-            source: self.source_column.clone(),
-            target: self.target_column.clone(),
+            source: column(&self.source_column, "anchor"),
+            target: column(&self.target_column, "positive"),
             prefix: self.prefix.clone(),
         }
     }

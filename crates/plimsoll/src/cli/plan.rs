@@ -351,7 +351,7 @@ impl PlanArgs {
         };
         chosen.fit(vocab_size, seq_len);
         self.request.set_dropout(&mut chosen);
-        let sequences = Sequences::of_length(seq_len, self.target_len.or(chosen.has_decoder().then_some(seq_len)));
+        let sequences = Sequences::of_length(seq_len, self.target_len.or(chosen.takes_pairs().then_some(seq_len)));
         let asked = match micro_batch {
             Some(samples) => &self.request.with_micro_batch(samples),
             None => &self.request,

@@ -57,7 +57,7 @@ pub(super) struct Recipe {
 
 impl Recipe {
     pub(super) fn new(chosen: &Chosen, starts_from_weights: bool) -> Self {
-        Self { is_nano: chosen.name == "nano", has_decoder: chosen.has_decoder(), starts_from_weights }
+        Self { is_nano: chosen.name == "nano", has_decoder: chosen.takes_pairs(), starts_from_weights }
     }
 
     /// The number of samples of `tokens` each per step. On a GPU, a step has as many tokens as the model's authors used, or as

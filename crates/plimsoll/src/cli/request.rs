@@ -89,7 +89,7 @@ impl RunArgs {
         let (device, tokens) = (on.targets.device.kind(), sequences.longest.tokens);
         let usual_batch = self.recipe(chosen).samples_of_step(device, tokens, records);
         let request = asked.request(chosen, on, sequences, usual_batch, GRAD_CLIP)?;
-        let sample_prefill = (self.sample_tokens > 0).then_some(PREFILL);
+        let sample_prefill = (self.sample_tokens > 0 && !chosen.config.is_encoder()).then_some(PREFILL);
         Ok(Request { packed: self.packing, sample_prefill, evaluates: true, ..request })
     }
 

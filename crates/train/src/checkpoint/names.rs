@@ -8,6 +8,10 @@ use std::iter;
 /// Prefixes that a model with a head adds to the names of the model without one; files of the latter lack them.
 const PREFIXES: &[&str] = &["transformer.", "model."];
 
+/// Beginnings of the names of encoders without a head, and the prefixes that a head adds.
+const OF_ENCODERS: &[&str] = &["embeddings.", "encoder.layer.", "layers.", "final_norm."];
+const PREFIXES_OF_ENCODERS: &[&str] = &["", "bert.", "model."];
+
 /// Prefixes of the text model's names in the files of models that also read images or sound: its own, and theirs.
 const OF_TEXT: &[(&str, &str)] = &[
     ("model.", "model.language_model."),
@@ -15,12 +19,14 @@ const OF_TEXT: &[(&str, &str)] = &[
     ("lm_head.", "language_model.lm_head."),
 ];
 
-/// The parts of such a model that the text model does not use, perhaps behind `model.`.
+/// The parts of such a model that the text model does not use, and the heads of encoders, perhaps behind a prefix.
 const OTHER_PARTS: &[&str] = &[
     "audio_tower.",
+    "cls.",
     "embed_audio.",
     "embed_vision.",
     "multi_modal_projector.",
+    "pooler.",
     "vision_model.",
     "vision_tower.",
     "visual.",
@@ -37,14 +43,21 @@ const SAME: &[&[&str]] = &[
 ];
 
 /// Suffixes of the tensors that `transformers` ignores when it loads a model of a family: masks of GPT-2, rotary
-/// frequencies, and a bias in T5's first conversions that the model never had.
+/// frequencies, positions of BERT, ModernBERT's head of a masked language model, and a bias in T5's first conversions that the model never had.
 /// Source: `_keys_to_ignore_on_load_unexpected` of each family's classes.
 const IGNORED: &[&str] = &[
     "attn.bias",
     "attn.masked_bias",
     "rotary_emb.inv_freq",
+    "embeddings.position_ids",
+    "head.dense.weight",
+    "head.norm.weight",
+    "decoder.bias",
     "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
 ];
+
+/// Ends of names, and what they are in files that TensorFlow's BERT was converted to.
+const OLDER: &[(&str, &str)] = &[("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
 
 /// What quantized models store instead of a `weight`: integers, several per word.
 const PACKED: &[&str] = &["qweight", "weight_packed"];
@@ -58,7 +71,7 @@ pub(super) fn candidates<'a>(name: &'a str, of_model: &'a HashSet<&str>) -> impl
         let in_larger = OF_TEXT
             .iter()
             .filter_map(move |(own, larger)| name.strip_prefix(own).map(|rest| Cow::Owned(format!("{larger}{rest}"))));
-        with_and_without_prefix(name).map(Cow::Borrowed).chain(in_larger)
+        with_and_without_prefix(name).map(Cow::Borrowed).chain(in_larger).chain(of_encoder(name).map(Cow::Owned))
     })
 }
 
@@ -70,7 +83,7 @@ pub(super) fn originals(duplicate: &str) -> impl Iterator<Item = &'static str> {
 
 /// Whether `transformers` ignores a tensor of this name, or it belongs to a part for images or sound.
 pub(super) fn is_ignored(name: &str) -> bool {
-    let inner = name.strip_prefix("model.").unwrap_or(name);
+    let inner = ["model.", "bert."].iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     OTHER_PARTS.iter().any(|part| inner.starts_with(part)) || is_ignored_by_suffix(name)
 }
 
@@ -88,6 +101,15 @@ fn with_and_without_prefix(name: &str) -> impl Iterator<Item = &str> {
     iter::once(name).chain(PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)))
 }
 
+/// Other names of a tensor of an encoder; none for other models.
+fn of_encoder(name: &str) -> impl Iterator<Item = String> {
+    let is_of_encoder = OF_ENCODERS.iter().any(|beginning| name.starts_with(beginning));
+    let older = OLDER.iter().filter_map(move |(end, old)| Some(format!("{}{old}", name.strip_suffix(end)?)));
+    let names = iter::once(name.to_owned()).chain(older).filter(move |_| is_of_encoder);
+    let prefixed = names.flat_map(|name| PREFIXES_OF_ENCODERS.iter().map(move |prefix| format!("{prefix}{name}")));
+    prefixed.filter(move |other| other != name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +124,11 @@ mod tests {
         check("transformer.h.0.ln_1.weight", &[], &["transformer.h.0.ln_1.weight", "h.0.ln_1.weight"]);
         check("transformer.wte.weight", &[], &["transformer.wte.weight", "wte.weight", "lm_head.weight"]);
         check("model.norm.weight", &[], &["model.norm.weight", "norm.weight"]);
+        check("layers.0.x", &[], &["layers.0.x", "bert.layers.0.x", "model.layers.0.x"]);
+        let [newer, older] = ["weight", "gamma"]
+            .map(|end| ["", "bert.", "model."].map(|prefix| format!("{prefix}embeddings.LayerNorm.{end}")));
+        let all = newer.iter().chain(&older).map(String::as_str).collect::<Vec<_>>();
+        check("embeddings.LayerNorm.weight", &[], &all);
         let bare = ["model.embed_tokens.weight", "embed_tokens.weight"];
         check("model.embed_tokens.weight", &[], &[&bare[..], &["lm_head.weight"]].concat());
         // An untied head is not the embedding.
@@ -136,6 +163,12 @@ mod tests {
             "model.layers.3.self_attn.rotary_emb.inv_freq",
             "layers.3.self_attn.rotary_emb.inv_freq",
             "model.rotary_emb.inv_freq",
+            "embeddings.position_ids",
+            "pooler.dense.bias",
+            "bert.pooler.dense.weight",
+            "cls.predictions.transform.dense.weight",
+            "head.norm.weight",
+            "decoder.bias",
             "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
         ] {
             assert!(is_ignored(name), "{name}");

@@ -75,7 +75,7 @@ pub fn families() -> Vec<(&'static str, Setup)> {
         Setup { model: tiny_t5(feed_forward), shape, ..plain.clone() }.with_pairs()
     };
     let packed = TrainShape { packed: true, ..plain.shape.clone() };
-    let paired = Objective { label_smoothing: 0.1, r_drop: Some(1.0) };
+    let paired = Objective { label_smoothing: 0.1, r_drop: Some(1.0), ..Objective::default() };
     vec![
         ("GPT-2", plain.clone()),
         ("Llama", Setup { model: tiny_llama(), ..plain.clone() }),

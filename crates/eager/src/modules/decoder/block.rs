@@ -127,6 +127,11 @@ impl Block {
                 x = apply(1, &x);
                 self.residual_rate.map_or_else(|| x.clone(), |rate| x.dropout(rate))
             }
+            Inner::ExactGelu(_) => {
+                let mut x = apply(0, x);
+                x = rt.module("act", || x.activation("gelu"));
+                apply(1, &x)
+            }
             Inner::Relu(_) => {
                 let mut x = apply(0, x);
                 x = rt.module("act", || x.activation_by_result("relu"));

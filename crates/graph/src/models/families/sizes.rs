@@ -36,6 +36,13 @@ const ACTIVATIONS: [(&[&str], Activation); 4] = [
     (&["relu"], Activation::Relu),
 ];
 
+/// The activation under a key. Errors: `BadConfig`.
+pub(super) fn read_activation(keys: &mut Reader<'_>, key: &str) -> Result<Activation, GraphError> {
+    let name = keys.word(key, &ACTIVATIONS.map(|(names, _)| names))?;
+    let known = ACTIVATIONS.iter().find(|(names, _)| names[0] == name);
+    Ok(known.expect("the word is one of them").1)
+}
+
 impl Sizes {
     /// Reads them under the keys of most families. Errors: `BadConfig`.
     pub(super) fn read(keys: &mut Reader<'_>) -> Result<Self, GraphError> {
@@ -67,9 +74,7 @@ impl Sizes {
         }
         keys.record("head_dim", head_size);
         check_extents(&[("head_dim", heads * head_size)])?;
-        let name = keys.word(activation, &ACTIVATIONS.map(|(names, _)| names))?;
-        let known = ACTIVATIONS.iter().find(|(names, _)| names[0] == name);
-        let (_, activation) = *known.expect("the word is one of them");
+        let activation = read_activation(keys, activation)?;
         Ok(Self {
             vocab_size,
             width,

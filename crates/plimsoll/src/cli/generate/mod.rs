@@ -107,6 +107,13 @@ impl GenerateArgs {
         let has = |folder: &Path| is_file(&folder.join(CONFIG_FILE)).map_err(io_failure(folder.display()));
         let of_model = if has(&folder)? { &folder } else { base };
         let chosen = model::open(&of_model.join(CONFIG_FILE).to_string_lossy())?;
+        if chosen.config.is_encoder() {
+            return Err(Failure::bad_input(format!(
+                "{} is an encoder: it computes vectors of texts and writes none",
+                chosen.name
+            ))
+            .hint("`--model` takes a decoder, or an encoder with a decoder, such as `t5-nano`"));
+        }
         let spec = match &self.tokenizer {
             Some(spec) => spec.parse::<TokenizerSpec>()?,
             None => chosen.default_tokenizer(Some(of_model))?,

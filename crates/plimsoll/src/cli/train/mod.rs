@@ -194,6 +194,7 @@ impl Given {
             && outcome.ending == Ending::Finished
             && outcome.unsaved.is_none()
             && self.args.run.sample_tokens > 0
+            && !self.chosen.config.is_encoder()
         {
             match self.write_sample(setup, engine, stop) {
                 Ok(text) => sample = Some(text),

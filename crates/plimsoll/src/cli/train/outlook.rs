@@ -29,7 +29,7 @@ impl Given {
         if args.schedule.learning_rate.is_none() {
             let rate = schedule.learning_rate;
             defaults.push(match setup.start {
-                Start::Weights(_) if !self.chosen.has_decoder() => {
+                Start::Weights(_) if !self.chosen.takes_pairs() => {
                     format!("learning rate {rate:.1e} (for the model's size, from trained weights)")
                 }
                 _ => format!("learning rate {rate:.1e}"),

@@ -52,8 +52,8 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     };
     let tokenizer = Tokenizer::open(&spec)?;
     tokenizer.special_in_words().into_iter().for_each(|words| talk(format_args!("tokenizer: {words}")));
-    let of_pairs = chosen.has_decoder().then_some(args.pairs.source_len);
-    if args.request.finds_seq_len() && chosen.has_decoder() {
+    let of_pairs = chosen.takes_pairs().then_some(args.pairs.source_len);
+    if args.request.finds_seq_len() && chosen.takes_pairs() {
         let failure = Failure::bad_flag("`--seq-len auto` is for models without an encoder");
         return Err(failure.hint("`--source-len N` and `--target-len N` set the length of pairs"));
     }
@@ -99,7 +99,7 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     // Refuse conflicting flags, and runs that do not fit even without data, before tokenizing the data, which may take
     // long.
     let request_of = |tokens, records| {
-        let lengths = Sequences::of_length(tokens, chosen.has_decoder().then_some(tokens));
+        let lengths = Sequences::of_length(tokens, chosen.takes_pairs().then_some(tokens));
         args.run.request(&args.request, &chosen, device, lengths, records)
     };
     request_of(seq_len, None)?.check()?;
@@ -113,7 +113,7 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     // The data determines how many samples are in a step, and how long they are.
     let dataset = args.open_data(&tokenizer, &chosen, seq_len)?;
     let sequences = Sequences::of(&dataset);
-    if !chosen.has_decoder() {
+    if !chosen.takes_pairs() {
         chosen.fit(None, sequences.longest.tokens);
     }
     let records = Some(dataset.training());

@@ -44,7 +44,7 @@ impl Given {
             "sample_tokens": args.run.sample_tokens,
         });
         let map = settings.as_object_mut().expect("an object literal");
-        let ObjectiveArgs { label_smoothing, r_drop, layer_decay } = &args.request.objective;
+        let ObjectiveArgs { label_smoothing, r_drop, similarity_scale, pooling, layer_decay } = &args.request.objective;
         map.append(&mut args.watch.resolved());
         map.append(&mut args.power.resolved());
         map.append(&mut args.tell.resolved());
@@ -52,8 +52,12 @@ impl Given {
         map.extend(args.log_every.map(|steps| ("log_every".to_owned(), json!(steps))));
         map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
         map.insert("r_drop".into(), json!(r_drop));
+        if self.chosen.config.is_encoder() {
+            map.insert("similarity_scale".into(), json!(similarity_scale));
+            map.insert("pooling".into(), json!(pooling.name()));
+        }
         map.insert("layer_decay".into(), json!(layer_decay.to_string()));
-        if self.chosen.has_decoder() {
+        if self.chosen.takes_pairs() {
             map.append(&mut args.pairs.resolved(args.request.seq_len()));
         } else {
             map.insert("seq_len".into(), json!(plan.seq_len));

@@ -16,18 +16,29 @@ impl TrainArgs {
     /// Errors: flags for another kind of data than the model is trained on.
     pub(super) fn check_kind_of_data(&self, chosen: &Chosen) -> Result<(), Failure> {
         let of_pairs = self.pairs.source_column.is_some() || self.pairs.target_column.is_some();
-        if chosen.has_decoder() && self.run.packing {
-            return Err(Failure::bad_flag("`--packing` is not for encoder-decoder models")
+        if chosen.config.is_encoder() {
+            let objective = &self.request.objective;
+            if objective.label_smoothing > 0.0 || objective.r_drop > 0.0 {
+                return Err(Failure::bad_flag("`--label-smoothing` and `--r-drop` are not for encoders")
+                    .hint("omit them; `--similarity-scale` is a setting of the loss of encoders"));
+            }
+            if self.data.is_empty() {
+                return Err(Failure::bad_flag(format!("{} is trained on pairs of texts that belong together", chosen.name))
+                    .hint("use `--data` with a .jsonl of {\"anchor\": …, \"positive\": …}; `--source-column` and `--target-column` name other columns"));
+            }
+        }
+        if chosen.takes_pairs() && self.run.packing {
+            return Err(Failure::bad_flag("`--packing` is not for models that are trained on pairs")
                 .hint("omit `--packing`; pairs are padded to multiples of `--bucket`"));
         }
-        if chosen.has_decoder() && self.data.is_empty() {
+        if chosen.takes_pairs() && self.data.is_empty() {
             return Err(Failure::bad_flag(format!("{} is trained on pairs of sources and targets", chosen.name))
                 .hint("use `--data` with a .tsv, .csv or .jsonl file; `--source-column` and `--target-column` name its columns"));
         }
-        if chosen.has_decoder() {
+        if chosen.takes_pairs() {
             self.chats.refuse_for("pairs")?;
         }
-        if !chosen.has_decoder() && of_pairs {
+        if !chosen.takes_pairs() && of_pairs {
             return Err(Failure::bad_flag(format!(
                 "{} is not an encoder-decoder, so it can't be trained on pairs",
                 chosen.name
@@ -69,8 +80,9 @@ impl TrainArgs {
         let asked = self.cache_dir.as_deref();
         let split = Split { seed: self.seed, held_out: self.held_out.map_or(HeldOut::Usual, |part| part.0) };
         let bar = crate::progress::DataProgress::new();
-        let dataset = if let Some(decoder_start) = chosen.config.decoder_start() {
-            let columns = self.pairs.columns();
+        let dataset = if chosen.takes_pairs() {
+            let is_encoder = chosen.config.is_encoder();
+            let columns = self.pairs.columns(is_encoder);
             if columns.source.is_none() && columns.target.is_none() {
                 refuse_preferences(&sources)?;
             }
@@ -78,9 +90,11 @@ impl TrainArgs {
             let store = with_cache(asked, |cache| {
                 plimsoll_data::prepare_pairs(&sources, &columns, tokenizer, cache, &|progress| bar.show(&progress))
             })?;
-            let settings =
-                PairSettings { source_len_max: tokens, decoder_start, ..self.pairs.settings(tokenizer, split) };
-            Dataset::Pairs(Pairs::new(store, settings)?)
+            let settings = PairSettings { source_len_max: tokens, ..self.pairs.settings(tokenizer, split) };
+            Dataset::Pairs(match chosen.config.decoder_start() {
+                Some(decoder_start) => Pairs::new(store, PairSettings { decoder_start, ..settings })?,
+                None => Pairs::for_encoder(store, settings, tokenizer.beginning())?,
+            })
         } else {
             match self.chats.format(&sources, self.text_field.as_deref())? {
                 DataFormat::Chats(format) => {
