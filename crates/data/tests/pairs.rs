@@ -60,6 +60,27 @@ fn samples(batch: &Batch) -> Vec<[Vec<i32>; 3]> {
     (0..batch.rows).map(row).collect()
 }
 
+/// Both texts of an encoder begin and end with their tokens, have segments of their own, and one target a row.
+#[test]
+fn texts_of_an_encoder_are_padded_on_both_sides() {
+    let folder = TempDir::new().unwrap();
+    let sources = written(folder.path(), "a.tsv", "aaa\tbb\ncc\tddddddddddddddd\n");
+    let store = tokenize_pairs(&sources, &PairColumns::default(), &tokenizer(), &|_| {}).unwrap();
+    let dataset = Dataset::Pairs(Pairs::for_encoder(store, SETTINGS, &[9]).unwrap());
+    let step = dataset.step(0, 1, 1).unwrap();
+    let batch = &step.micro[0];
+    assert_eq!((batch.source_len, batch.target_len), (8, Some(4)));
+    assert_eq!(batch.tokens, [9, 97, 97, 97, 1, 0, 0, 0]);
+    assert_eq!(batch.segments.as_deref(), Some(&[1, 1, 1, 1, 1, 0, 0, 0][..]));
+    assert_eq!((&batch.decoder_tokens[..], &batch.decoder_segments[..]), (&[9, 98, 98, 1][..], &[1; 4][..]));
+    assert_eq!((&batch.targets[..], step.targets), (&[0][..], 1));
+    // The held-out batch has a row without a pair, whose positive is cut to its most tokens.
+    let held_out = dataset.held_out_batches(9, 2).unwrap().next().unwrap().unwrap();
+    assert_eq!(held_out.decoder_tokens[..12], [&[9][..], &[100; 10], &[1]].concat());
+    assert_eq!(held_out.targets, [0, -1]);
+    assert_eq!(held_out.decoder_segments[12..], [0; 12]);
+}
+
 #[test]
 fn rows_are_padded_ended_cut_and_shifted() {
     let dataset = pairs(&[(3, 2), (30, 2), (9, 9)], SETTINGS);

@@ -19,6 +19,7 @@ mod docs;
 mod docs_reference;
 mod docs_shown;
 mod download;
+mod encoders;
 mod estimate;
 mod families;
 mod foreign;
