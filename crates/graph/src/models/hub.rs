@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn published_presets_have_unique_hub_names() {
-        let ours = ["nano", "t5-nano"];
+        let ours = ["nano", "t5-nano", "bert-nano"];
         let presets = ModelConfig::preset_names().into_iter().filter(|name| !ours.contains(name));
         assert!(presets.eq(NAMES.iter().map(|(preset, _)| *preset)));
         let all = NAMES.iter().flat_map(|(_, names)| names.iter()).collect::<BTreeSet<_>>();
