@@ -50,6 +50,13 @@ cat >window.json <<'JSON'
  "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": true}
 JSON
 
+# Experts: their kernels have not been timed on a card.
+cat >experts.json <<'JSON'
+{"model_type": "olmoe", "vocab_size": 50304, "hidden_size": 1024, "intermediate_size": 512, "num_hidden_layers": 8,
+ "num_attention_heads": 16, "num_key_value_heads": 16, "num_experts": 32, "num_experts_per_tok": 4,
+ "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false}
+JSON
+
 echo "# A card, $(date -u +%F)"
 section "Self-test" 60 "$plimsoll" doctor --self-test
 section "Killed and resumed" 90 bash -c killed_and_resumed
@@ -57,5 +64,7 @@ if [ -n "$tests" ]; then section "The tests of the CUDA device" 60 "$tests" --te
 section "Stress" 90 "$plimsoll" stress --device cuda --duration 1m
 section "Calibration" 60 "$plimsoll" calibrate --device cuda
 section "Sliding window" 60 "$plimsoll" bench --model window.json --device cuda --seq-len 4096 --micro-batch 4 --precision bf16 --steps 10
+section "Adapters" 60 "$plimsoll" bench --model qwen3-0.6b --method lora --device cuda --seq-len 1024 --micro-batch 8 --precision bf16 --steps 10
+section "Experts" 60 "$plimsoll" bench --model experts.json --device cuda --seq-len 1024 --micro-batch 8 --precision bf16 --steps 10
 section "GPT-2 124M" 60 "$plimsoll" bench --model gpt2 --device cuda --seq-len 1024 --micro-batch 16 --precision bf16 --steps 20
 section "Budgets" 150 python3 "$repository/bench/card_budgets.py" --plimsoll "$plimsoll" --cases gpt2-medium --budgets 4 --steps 4
