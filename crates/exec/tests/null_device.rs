@@ -62,6 +62,7 @@ fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optim
     Levers {
         attention_rows: [1, 4, 64][noise.below(3)],
         precision,
+        base_weights: None,
         optimizer_state: [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8][noise.below(3)],
         average: perhaps(noise, Average { decay: 0.9, memory }),
         recompute: Recompute { blocks: noise.below(4), first: levels[noise.below(5)], rest: levels[noise.below(5)] },
@@ -252,6 +253,7 @@ impl Case {
             budget: Budget::apart(budget, Bytes::gib(1)),
             levers: LeverRequest {
                 precision: self.levers.precision,
+                base_weights: self.levers.base_weights,
                 optimizer_state: Some(self.levers.optimizer_state),
                 average: self.levers.average,
                 recompute: Some(Recompute {

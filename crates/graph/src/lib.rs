@@ -27,7 +27,9 @@ pub use gradient::differentiate;
 pub use memory::{ALIGNMENT, Link, Memories, Memory, MemoryId, MemoryKind, MemorySet, PerMemory};
 pub use ops::{Access, Backward, Emit, Example, Fill, Io, Op, Operation, Scalars};
 pub use optimizers::Optimizer;
-pub use program::{Graph, Node, Parameter, Pass, Ports, Program, ProgramBuilder, StoredPiece, TensorIds, Training};
+pub use program::{
+    Coded, Graph, Node, Parameter, Pass, Ports, Program, ProgramBuilder, StoredPiece, TensorIds, Training,
+};
 pub use program_name::{Lengths, NoProgramName, ProgramKind, ProgramName};
 pub use target::{DeviceKind, Products, Target, Targets};
 pub use tensor::{DType, Init, Role, Shape, Storage, Tensor, TensorId, TensorType};

@@ -3,8 +3,8 @@
 
 use crate::optimizers::Moment;
 use crate::{
-    Access, DType, Emit, GraphError, Init, Io, Memories, MemoryId, Op, ProgramKind, ProgramName, Role, Storage, Tensor,
-    TensorId, TensorType,
+    Access, DType, Emit, GraphError, Init, Io, Memories, MemoryId, Op, ProgramKind, ProgramName, Role, Shape, Storage,
+    Tensor, TensorId, TensorType, WeightCodes,
 };
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -116,6 +116,8 @@ pub struct Parameter {
     pub training: Option<Training>,
     /// Its pieces in a model's files; empty if it is stored whole under its own name.
     pub stored: Vec<StoredPiece>,
+    /// The format of frozen weights in codes, if they are.
+    pub coded: Option<Coded>,
 }
 
 /// Elements of a parameter that a model's files store one after another.
@@ -149,7 +151,24 @@ pub struct Training {
     pub average: Option<TensorId>,
 }
 
+/// A frozen weight matrix in codes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coded {
+    /// The format of the codes, which the parameter's tensor holds.
+    pub format: WeightCodes,
+    /// The tensors of [`WeightCodes::scales`].
+    pub scales: Vec<TensorId>,
+}
+
 impl Parameter {
+    /// The shape of the weights, from the type of the parameter's tensor.
+    pub fn shape(&self, stored: &TensorType) -> Shape {
+        match &self.coded {
+            Some(coded) => coded.format.extents(stored).into_iter().collect(),
+            None => stored.shape.clone(),
+        }
+    }
+
     /// The weights that the optimizer updates: the master if there is one. Together with the remainder, if there is
     /// one, they have full precision.
     pub fn master(&self) -> TensorId {
@@ -181,7 +200,7 @@ impl Graph {
     /// Declares a parameter.
     pub fn parameter(&mut self, name: impl Into<Arc<str>>, shape: &[usize], init: Init, decay: bool) -> TensorId {
         let tensor = self.tensor(name, TensorType::f32(shape), Role::Weight, Storage::Persistent);
-        self.parameters.push(Parameter { tensor, init, decay, training: None, stored: vec![] });
+        self.parameters.push(Parameter { tensor, init, decay, training: None, stored: vec![], coded: None });
         tensor
     }
 
@@ -226,7 +245,8 @@ impl Graph {
     }
 
     fn elements(&self, counts: impl Fn(&Parameter) -> bool) -> u64 {
-        self.parameters.iter().filter(|p| counts(p)).map(|p| self[p.tensor].ty.elements() as u64).sum()
+        let elements = |p: &Parameter| p.shape(&self[p.tensor].ty).iter().product::<usize>() as u64;
+        self.parameters.iter().filter(|p| counts(p)).map(elements).sum()
     }
 
     /// The program of this name; for a kind, the one with the longest sequences.

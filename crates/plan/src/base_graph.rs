@@ -1,5 +1,6 @@
 //! The graph of a configuration before any lever is pulled.
 
+use crate::levers::quantizable;
 use crate::request::{PlanError, Request};
 use crate::settings::Settings;
 use plimsoll_graph::{Graph, TrainShape, build_training};
@@ -13,7 +14,8 @@ pub(crate) enum Programs {
     All,
 }
 
-/// The graph before any lever is pulled.
+/// The graph before any lever is pulled. Errors: the model or the shape is impossible; no weight can be in the codes
+/// that are asked for.
 pub(crate) fn built(request: &Request, settings: &Settings, programs: Programs) -> Result<Graph, PlanError> {
     let has_all = programs == Programs::All;
     let shape = TrainShape {
@@ -30,5 +32,11 @@ pub(crate) fn built(request: &Request, settings: &Settings, programs: Programs) 
         frozen: request.frozen.clone(),
         adapters: request.adapters.clone(),
     };
-    Ok(build_training(&request.model, &request.optimizer, &shape)?)
+    let graph = build_training(&request.model, &request.optimizer, &shape)?;
+    match settings.levers.base_weights {
+        Some(format) if quantizable(&graph, format).is_empty() => {
+            Err(PlanError::NothingQuantized { format, frozen: request.frozen.len() })
+        }
+        _ => Ok(graph),
+    }
 }

@@ -3,11 +3,12 @@
 use crate::base_graph::{Programs, built};
 use crate::budget::Budget;
 use crate::layout::Layout;
+use crate::levers::{base_weights, quantizable};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use crate::settings::{Kept, Settings};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Adapters, Graph, GraphError, MemoryId, SampleShape, Targets, build_sampling};
+use plimsoll_graph::{Adapters, Graph, MemoryId, SampleShape, Targets, WeightCodes, build_sampling};
 use plimsoll_units::{Bytes, Seconds};
 
 /// A configuration whose graph is built and whose arena is not packed yet.
@@ -64,15 +65,23 @@ pub fn plan_settings(request: &Request, settings: Settings) -> Result<(Graph, Pl
     Ok((candidate.graph, plan))
 }
 
-/// A plan for writing text with a model: weights, caches and what `prefill` and `sample` need.
+/// A plan for writing text with a model: weights, caches and what `prefill` and `sample` need. `codes`: how the weights
+/// of linear layers are stored. Errors: the model is impossible, or none of its weights can be in these codes.
 pub fn plan_sampling(
     model: &ModelConfig,
     adapters: Option<&Adapters>,
     shape: &SampleShape,
+    codes: Option<WeightCodes>,
     targets: &Targets,
     budget: Bytes,
-) -> Result<(Graph, Plan), GraphError> {
-    let graph = build_sampling(model, adapters, shape)?;
+) -> Result<(Graph, Plan), PlanError> {
+    let mut graph = build_sampling(model, adapters, shape)?;
+    if let Some(format) = codes {
+        if quantizable(&graph, format).is_empty() {
+            return Err(PlanError::NothingQuantized { format, frozen: graph.parameters.len() });
+        }
+        base_weights(&mut graph, format);
+    }
     let plan = Plan {
         micro_batch: 1,
         accumulation: 1,

@@ -4,7 +4,7 @@ use crate::budget::Budget;
 use crate::cost::Machine;
 use crate::settings::{Excluded, LeverRequest};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Adapters, GraphError, Lengths, Objective, Optimizer, Targets};
+use plimsoll_graph::{Adapters, GraphError, Lengths, Objective, Optimizer, Targets, WeightCodes};
 use std::collections::BTreeSet;
 
 /// A training run to be planned.
@@ -82,6 +82,14 @@ pub enum PlanError {
         asked: usize,
         /// Blocks of the model.
         blocks: usize,
+    },
+    /// Codes are asked for, but no weight can be in them.
+    #[error("no weight can be quantized to {}: {}", .format.name(), if *.frozen == 0 { "all are trained, and only frozen weights can be" } else { "of the frozen parameters, none is the weight (out, in) of a linear layer within a block" })]
+    NothingQuantized {
+        /// The codes.
+        format: WeightCodes,
+        /// Number of frozen parameters.
+        frozen: usize,
     },
     /// The micro-batch does not divide the global batch.
     #[error("a micro-batch of {micro_batch} does not divide the global batch of {global_batch}")]

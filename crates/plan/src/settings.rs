@@ -3,7 +3,7 @@
 
 use crate::levers::NodeSet;
 use plimsoll_graph::ops::{ATTENTION_ROWS, StateFormat};
-use plimsoll_graph::{DType, MemoryId};
+use plimsoll_graph::{DType, MemoryId, WeightCodes};
 use serde::{Deserialize, Serialize};
 
 /// A configuration: the micro-batch, and the settings of all levers.
@@ -37,6 +37,9 @@ pub struct Levers {
     pub attention_rows: usize,
     /// Precision of weights and activations.
     pub precision: Precision,
+    /// How frozen weights of linear layers are stored; `None`: as all others.
+    #[serde(default)]
+    pub base_weights: Option<WeightCodes>,
     /// How moments are kept.
     pub optimizer_state: StateFormat,
     /// The moving average of the weights, if one is wanted.
@@ -58,6 +61,7 @@ impl Default for Levers {
         Self {
             attention_rows: ATTENTION_ROWS,
             precision: Precision::Fp32,
+            base_weights: None,
             optimizer_state: StateFormat::F32,
             average: None,
             recompute: Recompute::all(Level::None),
@@ -73,6 +77,8 @@ impl Default for Levers {
 pub struct LeverRequest {
     /// Precision of weights and activations.
     pub precision: Precision,
+    /// How frozen weights of linear layers are stored; `None`: as all others.
+    pub base_weights: Option<WeightCodes>,
     /// How moments are kept; `None`: in single precision.
     pub optimizer_state: Option<StateFormat>,
     /// A moving average of the weights.
@@ -99,6 +105,7 @@ impl LeverRequest {
         Levers {
             attention_rows,
             precision: self.precision,
+            base_weights: self.base_weights,
             optimizer_state: self.optimizer_state.unwrap_or(StateFormat::F32),
             average: self.average,
             recompute: kept.recompute,

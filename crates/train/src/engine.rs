@@ -4,7 +4,8 @@ use crate::{Footprint, Profile, TrainError};
 use plimsoll_data::Batch;
 use plimsoll_exec::cuda::ProductChoices;
 use plimsoll_exec::{
-    Capabilities, Device, DeviceError, Room, converted, fill_normal, remainders, run_program, run_program_timed,
+    Capabilities, Device, DeviceError, Encoder, Room, converted, fill_normal, remainders, run_program,
+    run_program_timed,
 };
 use plimsoll_graph::{
     ADAPTER_PREFIX, DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKind, ProgramName, Scalars, TensorId,
@@ -118,9 +119,11 @@ impl Engine {
             if !is_one(self.name(parameter.tensor)) {
                 continue;
             }
-            let elements = self.plan[parameter.tensor].ty.elements();
-            for first in (0..elements).step_by(PART) {
-                let count = PART.min(elements - first);
+            let elements = self.elements(parameter);
+            let mut encoder = self.encoder(parameter);
+            let part = encoder.as_ref().map_or(PART, Encoder::multiple);
+            for first in (0..elements).step_by(part) {
+                let count = part.min(elements - first);
                 values.resize(count, 0.0);
                 match parameter.init {
                     Init::Zeros => values.fill(0.0),
@@ -129,8 +132,12 @@ impl Engine {
                         fill_normal(&mut values, deviation, key, index as u32, first as u64 / 2);
                     }
                 }
-                self.fill_part(parameter, first, DType::F32, bytemuck::cast_slice(&values))?;
+                match &mut encoder {
+                    Some(encoder) => self.fill_codes(parameter, first, encoder, &values)?,
+                    None => self.fill_part(parameter, first, DType::F32, bytemuck::cast_slice(&values))?,
+                }
             }
+            self.fill_scales(parameter, encoder)?;
         }
         Ok(())
     }
@@ -150,8 +157,39 @@ impl Engine {
         Ok(())
     }
 
+    /// Number of a parameter's weights.
+    fn elements(&self, parameter: &Parameter) -> usize {
+        parameter.shape(&self.plan[parameter.tensor].ty).iter().product()
+    }
+
+    /// An encoder of a parameter's weights, if they are stored in codes.
+    fn encoder(&self, parameter: &Parameter) -> Option<Encoder> {
+        let columns = *parameter.shape(&self.plan[parameter.tensor].ty).last()?;
+        Some(Encoder::new(parameter.coded.as_ref()?.format, columns))
+    }
+
+    /// Sets the codes of a parameter's weights from element `first` on.
+    fn fill_codes(
+        &mut self,
+        parameter: &Parameter,
+        first: usize,
+        encoder: &mut Encoder,
+        weights: &[f32],
+    ) -> Result<(), TrainError> {
+        let codes = encoder.encode(weights);
+        let offset = first * codes.len() / weights.len().max(1);
+        self.write_part(parameter.tensor, offset as u64, &codes)
+    }
+
+    /// Sets the scales of a parameter whose weights are encoded.
+    fn fill_scales(&mut self, parameter: &Parameter, encoder: Option<Encoder>) -> Result<(), TrainError> {
+        let (Some(coded), Some(encoder)) = (&parameter.coded, encoder) else { return Ok(()) };
+        coded.scales.iter().zip(encoder.scales()).try_for_each(|(&tensor, bytes)| self.write(tensor, &bytes))
+    }
+
     /// Sets a parameter's weights from element `first` on, their master or remainder, and their average, each in its own
-    /// precision, part by part. Errors: `WrongSize` if the parameter ends before the values.
+    /// precision, part by part. Weights in codes are encoded; they are set as a whole. Errors: `WrongSize` if the parameter
+    /// ends before the values.
     pub fn fill_parameter(
         &mut self,
         parameter: &Parameter,
@@ -159,11 +197,21 @@ impl Engine {
         dtype: DType,
         values: &[u8],
     ) -> Result<(), TrainError> {
-        let (elements, size) = (self.plan[parameter.tensor].ty.elements(), dtype.size_bytes() as usize);
+        let (elements, size) = (self.elements(parameter), dtype.size_bytes() as usize);
         if !values.len().is_multiple_of(size) || first + values.len() / size > elements {
             let tensor = self.name(parameter.tensor).to_owned();
             let (expected, found) = (((elements - first.min(elements)) * size) as u64, values.len() as u64);
             return Err(DeviceError::WrongSize { tensor, expected, found }.into());
+        }
+        if let Some(mut encoder) = self.encoder(parameter) {
+            assert_eq!((first, values.len()), (0, elements * size), "weights in codes are set as a whole");
+            let part = encoder.multiple();
+            for (number, values) in values.chunks(part * size).enumerate() {
+                let single = converted(values, dtype, DType::F32);
+                let weights = single.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect::<Vec<_>>();
+                self.fill_codes(parameter, number * part, &mut encoder, &weights)?;
+            }
+            return self.fill_scales(parameter, Some(encoder));
         }
         for (number, part) in values.chunks(PART * size).enumerate() {
             self.fill_part(parameter, first + number * PART, dtype, part)?;

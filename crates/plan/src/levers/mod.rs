@@ -5,11 +5,12 @@
 //! here its line in [`LEVERS`]; and its flag in `cli/levers.rs`. What the search leaves open is an axis of `search/space.rs` too.
 //!
 //! Levers are applied in one order (`Levers::pull`), and know no op by name if the op can say what they need
-//! (`Operation::update`, `keeping_weight`, `keeping_state`, `home`). Bytes and times are read off the rewritten graph.
+//! (`Operation::update`, `keeping_weight`, `keeping_state`, `with_codes`, `home`). Bytes and times are read off the rewritten graph.
 
 mod activation_offload;
 mod attention_rows;
 mod average;
+mod base_weights;
 mod head_chunk;
 mod micro_batch;
 mod offload;
@@ -26,6 +27,8 @@ pub use activation_offload::activation_offload;
 pub(crate) use activation_offload::{blocks_of, in_order, is_worth_sending};
 pub use attention_rows::{ATTENTION_ROW_CHOICES, attention_rows};
 pub use average::average;
+pub use base_weights::base_weights;
+pub(crate) use base_weights::quantizable;
 pub use head_chunk::{default_head_chunk, head_chunk, head_chunk_choices};
 pub use micro_batch::divisors;
 pub use offload::offload;
@@ -98,11 +101,12 @@ pub(crate) trait Lever: Sync {
 }
 
 /// All levers, in the order in which they are shown.
-pub(crate) const LEVERS: [&dyn Lever; 9] = [
+pub(crate) const LEVERS: [&dyn Lever; 10] = [
     &recompute::RecomputeLever,
     &activation_offload::ActivationOffloadLever,
     &offload::OffloadLever,
     &precision::PrecisionLever,
+    &base_weights::BaseWeightsLever,
     &optimizer_state::OptimizerStateLever,
     &update_in_backward::UpdateInBackwardLever,
     &head_chunk::HeadChunkLever,
@@ -164,6 +168,9 @@ impl Levers {
     pub fn pull_types(&self, graph: &mut Graph) {
         attention_rows(graph, self.attention_rows);
         precision(graph, self.precision);
+        if let Some(format) = self.base_weights {
+            base_weights(graph, format);
+        }
         optimizer_state(graph, self.optimizer_state);
         if let Some(wanted) = self.average {
             average(graph, wanted);

@@ -1,5 +1,6 @@
 //! Plans of whole models, and the search that chooses one.
 
+mod base_weights;
 mod chosen;
 mod effects;
 mod memories;

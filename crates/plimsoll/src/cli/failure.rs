@@ -132,6 +132,10 @@ impl From<PlanError> for Failure {
             PlanError::Excluded(_) => {
                 Self::bad_flag(message).hint("`--update-in-backward auto` uses it only where possible")
             }
+            PlanError::NothingQuantized { frozen, .. } => Self::bad_flag(message).hint(match frozen {
+                0 => "freeze weights with `--freeze`, such as `--freeze '*_proj.weight'`, or omit `--base-weights`",
+                _ => "omit `--base-weights`, or freeze weights of linear layers, such as `--freeze '*_proj.weight'`",
+            }),
             PlanError::TooLarge { .. } => Self::bad_flag(message).hint("check for an extra digit"),
             PlanError::Target { .. } => Self::bad_flag(message).hint("`--target-len N` is for T5 and encoders only"),
             PlanError::PartOfNegatives { global_batch, .. } => Self::bad_flag(message)
@@ -247,6 +251,9 @@ impl From<CheckpointError> for Failure {
             CheckpointError::OtherFamily { .. } => failure.hint(
                 "name a model of the weights' family, or omit `--model` to use the config.json next to the weights",
             ),
+            CheckpointError::InCodes { format, .. } => {
+                failure.hint(format!("add `--base-weights {}`", format.name()))
+            }
             CheckpointError::UnsupportedDtype { .. } => {
                 failure.hint("quantized weights can't be trained; use the model's release in float32 or bfloat16")
             }

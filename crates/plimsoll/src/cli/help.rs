@@ -76,6 +76,7 @@ const GROUPS: &[Group] = &[
             ("recompute", "What to recompute: `none` to `blocks`"),
             ("activation-offload", ""),
             ("optimizer-offload", "Share of the optimizer kept on the host"),
+            ("base-weights", ""),
             ("optimizer-state", ""),
             ("vram-auto", ""),
             ("memory-fraction", ""),

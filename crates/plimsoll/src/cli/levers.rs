@@ -5,7 +5,7 @@ use crate::streams::talk;
 use ::plimsoll_plan::{Average, Level, LeverRequest, Precision, Recompute};
 use clap::{Args, ValueEnum};
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{DeviceKind, MemoryId};
+use plimsoll_graph::{DeviceKind, MemoryId, WeightCodes};
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -34,6 +34,9 @@ pub(super) struct LeverArgs {
     /// CPU
     #[arg(long, value_name = "PRECISION", value_enum, default_value_t = PrecisionChoice::Auto)]
     precision: PrecisionChoice,
+    /// Format of the frozen weights of linear layers; other frozen weights keep the precision
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = BaseChoice::Off)]
+    base_weights: BaseChoice,
     /// Format of the optimizer's moments between updates
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = StateChoice::Fp32)]
     optimizer_state: StateChoice,
@@ -129,6 +132,30 @@ enum PrecisionChoice {
     Bf16Pure,
 }
 
+/// `--base-weights`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum BaseChoice {
+    /// The precision of the run.
+    #[value(alias = "false")]
+    Off,
+    /// 4 bits per weight, in blocks of 64 with quantized scales, as in QLoRA.
+    Nf4,
+    /// 8 bits per weight, with a scale per row.
+    #[value(alias = "8bit")]
+    Int8,
+}
+
+impl BaseChoice {
+    /// The codes to store weights in.
+    pub(super) fn codes(self) -> Option<WeightCodes> {
+        match self {
+            Self::Off => None,
+            Self::Nf4 => Some(WeightCodes::Nf4),
+            Self::Int8 => Some(WeightCodes::Int8),
+        }
+    }
+}
+
 /// `--optimizer-state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StateChoice {
@@ -182,6 +209,7 @@ impl LeverArgs {
     pub(super) fn request(&self, auto: Precision) -> LeverRequest {
         LeverRequest {
             precision: self.precision(auto),
+            base_weights: self.base_weights.codes(),
             optimizer_state: match self.optimizer_state {
                 StateChoice::Fp32 => None,
                 StateChoice::Bf16 => Some(StateFormat::Bf16),
@@ -236,6 +264,7 @@ impl LeverArgs {
             "activation_offload": self.activation_offload.to_string(),
             "optimizer_offload": self.optimizer_offload.to_string(),
             "precision": resolved.levers.precision.name(),
+            "base_weights": name(&self.base_weights),
             "optimizer_state": name(&self.optimizer_state),
             "update_in_backward": name(&self.update_in_backward),
             "head_chunk": resolved.head_chunk,

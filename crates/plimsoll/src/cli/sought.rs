@@ -31,7 +31,7 @@ const PREFERENCES: &str = "training on preferences or rewards (DPO, GRPO, RLHF) 
     pairs; `plimsoll run -- python dpo.py` supervises a trainer that does it";
 const LOGS: &str =
     "`plimsoll train --log-to wandb` logs for W&B; other values are `tensorboard`, `mlflow`, `jsonl` and `csv`";
-const QUANTIZE: &str = "quantized weights are not supported; `--optimizer-state 8bit` quantizes the optimizer's state, and \
+const QUANTIZE: &str = "`--base-weights nf4` quantizes frozen weights (`--freeze`); `--optimizer-state 8bit` quantizes the optimizer's state, and \
     `--precision bf16-pure` halves the weights";
 const UPLOAD: &str = "`hf upload OWNER/NAME runs/NAME/model` uploads a checkpoint; Plimsoll uploads nothing";
 const DOWNLOAD: &str = "`plimsoll train --init OWNER/NAME --download` downloads weights from the Hugging Face hub";

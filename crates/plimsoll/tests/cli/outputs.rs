@@ -389,6 +389,7 @@ fn the_plan_as_a_table() {
         │ activation offload   off   -                        -      -        - │
         │ optimizer offload    off   -                        -      -        - │
         │ precision            off   -                        -      -        - │
+        │ base weights         off   -                        -      -        - │
         │ optimizer state      off   -                        -      -        - │
         │ update in backward   off   -                        -      -        - │
         │ head chunk           on    528 of 4096 rows   685 MiB      -   +0.0 % │
@@ -622,7 +623,7 @@ fn help_names_the_flags() {
             "--data --tokenizer --model --init --vram --vram-auto --vram-margin --seq-len --global-batch --micro-batch \
              --max-steps --epochs --duration --learning-rate --warmup-steps --weight-decay --grad-clip --dropout --seed \
              --eval-every --checkpoint-every --keep-checkpoints --resume --name --threads --blas --recompute --activation-offload --optimizer-offload --host-ram --precision \
-             --optimizer-state --update-in-backward --head-chunk --attention-rows --ema --ema-space --loss-scale --config --runs-dir --cache-dir \
+             --base-weights --optimizer-state --update-in-backward --head-chunk --attention-rows --ema --ema-space --loss-scale --config --runs-dir --cache-dir \
              --json",
         ),
         (

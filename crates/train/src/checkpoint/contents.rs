@@ -4,6 +4,7 @@ use super::{ADAPTER_FILE, AVERAGE_FILE, MODEL_FILE, OPTIMIZER_FILE};
 use crate::Engine;
 use plimsoll_graph::{ADAPTER_PREFIX, DType, Parameter, StoredPiece, TensorId};
 use std::collections::HashMap;
+use std::iter;
 use std::ops::Range;
 
 /// A tensor of a checkpoint.
@@ -68,7 +69,7 @@ pub(super) fn pieces(engine: &Engine, parameter: &Parameter) -> Vec<StoredPiece>
     if !parameter.stored.is_empty() {
         return parameter.stored.clone();
     }
-    let shape = engine.plan()[parameter.tensor].ty.shape.to_vec();
+    let shape = parameter.shape(&engine.plan()[parameter.tensor].ty).to_vec();
     let elements = shape.iter().product();
     vec![StoredPiece { tensor: engine.name(parameter.tensor).into(), shape, from: 0, at: 0, elements }]
 }
@@ -76,6 +77,12 @@ pub(super) fn pieces(engine: &Engine, parameter: &Parameter) -> Vec<StoredPiece>
 /// The name of a tensor in a file of adapters, which may also have parameters of the model.
 pub(super) fn adapter_name(name: &str) -> String {
     if name.starts_with(ADAPTER_PREFIX) { name.to_owned() } else { format!("{ADAPTER_PREFIX}{name}") }
+}
+
+/// The tensors of a parameter's codes and scales, if its weights are in codes.
+pub(super) fn coded_tensors(parameter: &Parameter) -> impl Iterator<Item = TensorId> {
+    let coded = parameter.coded.iter();
+    coded.flat_map(|coded| iter::once(parameter.tensor).chain(coded.scales.iter().copied()))
 }
 
 /// The tensors in which a model's files store these tensors of parameters, each with its remainder.
@@ -106,12 +113,18 @@ fn stored<'p>(
 pub(super) fn contents(engine: &Engine) -> Vec<(&'static str, Vec<Content>)> {
     let (parameters, is_adapted) = (engine.parameters(), engine.is_adapted());
     let training = || parameters.iter().filter_map(|p| Some((p, p.training.as_ref()?)));
+    // Checkpoints of adapters do not contain the weights below them.
     let saved = parameters.iter().filter(|p| !is_adapted || p.training.is_some());
-    let weights = saved.map(|p| (p, p.master(), p.training.as_ref().and_then(|t| t.remainder)));
+    let weights = saved.clone().filter(|p| p.coded.is_none());
+    let weights = weights.map(|p| (p, p.master(), p.training.as_ref().and_then(|t| t.remainder)));
+    let coded = saved.flat_map(coded_tensors).map(|id| Content::whole(engine, id));
     let state = training().flat_map(|(_, t)| t.state.iter().map(|&id| Content::whole(engine, id)));
     let averages = training().filter_map(|(p, t)| Some((p, t.average?, None)));
     let of_weights = if is_adapted { ADAPTER_FILE } else { MODEL_FILE };
-    let mut files = vec![(of_weights, stored(engine, weights)), (OPTIMIZER_FILE, state.collect())];
+    let mut files = vec![
+        (of_weights, stored(engine, weights).into_iter().chain(coded).collect()),
+        (OPTIMIZER_FILE, state.collect()),
+    ];
     let averages = stored(engine, averages);
     if !averages.is_empty() {
         files.push((AVERAGE_FILE, averages));

@@ -1,5 +1,6 @@
 //! Errors of checkpoints.
 
+use plimsoll_graph::WeightCodes;
 use plimsoll_telemetry::BranchesError;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -66,6 +67,16 @@ pub enum CheckpointError {
         expected: String,
         /// Shape and dtype found.
         found: String,
+    },
+    /// Weights are in codes that the plan does not have.
+    #[error("{path}: `{tensor}` is stored as {} codes", .format.name())]
+    InCodes {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The format of the codes.
+        format: WeightCodes,
     },
     /// Weights in an unsupported precision.
     #[error("{path}: `{tensor}` is {found}; only F32, F16 and BF16 weights are supported")]

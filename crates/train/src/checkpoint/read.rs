@@ -2,14 +2,14 @@
 //! Not here: listing checkpoints (`find.rs`).
 
 use super::archive::{Archive, describe, wrong};
-use super::contents::{adapter_name, contents, pieces};
+use super::contents::{adapter_name, coded_tensors, contents, pieces};
 use super::find::{read_state, verify_file};
 use super::mxfp4::{self, Packed};
 use super::names::{HEAD, candidates, is_ignored, originals, packed};
 use super::{ADAPTER_CONFIG_FILE, ADAPTER_FILE, AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE};
 use crate::Engine;
 use crate::TrainError;
-use plimsoll_graph::{ADAPTER_PREFIX, AdapterFile, Adapters, DType, Parameter, StoredPiece};
+use plimsoll_graph::{ADAPTER_PREFIX, AdapterFile, Adapters, DType, Parameter, StoredPiece, TensorId, WeightCodes};
 use plimsoll_units::Bytes;
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::{HashMap, HashSet};
@@ -33,7 +33,7 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
         let path = path.join(file);
         let archive = Archive::file(&path)?;
         match file {
-            MODEL_FILE => fill_weights(engine, &archive, parts(engine), false)?,
+            MODEL_FILE => fill_weights(engine, &archive, parts(engine, &archive), false)?,
             ADAPTER_FILE => fill_weights(engine, &archive, adapter_parts(engine, &archive), false)?,
             _ => {
                 let names = tensors.iter().map(|content| content.name.clone()).collect::<Vec<_>>();
@@ -65,7 +65,8 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
 /// Errors: all of [`CheckpointError`] but `OtherRun` and `None`. Names are matched before the first tensor is copied.
 pub fn load_weights(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
     verify_weights(folder, MODEL_FILE)?;
-    fill_weights(engine, &Archive::file_or_shards(folder, MODEL_FILE)?, base_parts(engine), true)
+    let archive = Archive::file_or_shards(folder, MODEL_FILE)?;
+    fill_weights(engine, &archive, base_parts(engine, &archive), true)
 }
 
 /// Fills the adapters, and the parameters of the model that were trained with them, from a folder: ours, or one that PEFT
@@ -116,45 +117,77 @@ pub fn load_averages(engine: &mut Engine, folder: &Path) -> Result<(), TrainErro
     let archive = Archive::file(&folder.join(AVERAGE_FILE))?;
     match engine.is_adapted() {
         true => fill_weights(engine, &archive, adapter_parts(engine, &archive), false),
-        false => fill_weights(engine, &archive, parts(engine), true),
+        false => fill_weights(engine, &archive, parts(engine, &archive), true),
     }
 }
 
-/// The pieces of all parameters.
-fn parts(engine: &Engine) -> Vec<(Parameter, StoredPiece)> {
-    let of = |parameter: &Parameter| {
-        pieces(engine, parameter).into_iter().map(|piece| (parameter.clone(), piece)).collect::<Vec<_>>()
-    };
-    engine.parameters().iter().flat_map(of).collect()
+/// All parameters.
+fn parts(engine: &Engine, archive: &Archive) -> Vec<Read> {
+    engine.parameters().iter().flat_map(|parameter| Read::all_of(engine, archive, parameter)).collect()
 }
 
-/// The pieces of the model's own parameters.
-fn base_parts(engine: &Engine) -> Vec<(Parameter, StoredPiece)> {
-    parts(engine).into_iter().filter(|(_, piece)| !piece.tensor.starts_with(ADAPTER_PREFIX)).collect()
+/// The model's own parameters.
+fn base_parts(engine: &Engine, archive: &Archive) -> Vec<Read> {
+    parts(engine, archive).into_iter().filter(|read| !read.name(engine).starts_with(ADAPTER_PREFIX)).collect()
 }
 
 /// The pieces that a file of adapters has, by their names there: those of adapters, and of other parameters that are
 /// trained or in the file.
-fn adapter_parts(engine: &Engine, archive: &Archive) -> Vec<(Parameter, StoredPiece)> {
-    let named = parts(engine).into_iter().filter_map(|(parameter, piece)| {
-        let name = adapter_name(&piece.tensor);
-        let is_there = *name == *piece.tensor || parameter.training.is_some() || archive.has(&name);
-        is_there.then(|| (parameter, StoredPiece { tensor: name.into(), ..piece }))
+fn adapter_parts(engine: &Engine, archive: &Archive) -> Vec<Read> {
+    let named = engine.parameters().iter().flat_map(|parameter| {
+        let named = pieces(engine, parameter).into_iter().filter_map(|piece| {
+            let name = adapter_name(&piece.tensor);
+            let is_there = *name == *piece.tensor || parameter.training.is_some() || archive.has(&name);
+            is_there.then(|| Read::Weights(parameter.clone(), StoredPiece { tensor: name.into(), ..piece }))
+        });
+        named.collect::<Vec<_>>()
     });
     named.collect()
 }
 
+/// What is read from a tensor of a file.
+enum Read {
+    /// Part of a parameter's weights.
+    Weights(Parameter, StoredPiece),
+    /// Codes or scales, as they are.
+    Coded(TensorId),
+}
+
+impl Read {
+    /// The tensors of a file that have a parameter's weights: codes and scales if the file has these, else pieces of the
+    /// weights, which are encoded if the engine has codes.
+    fn all_of(engine: &Engine, archive: &Archive, parameter: &Parameter) -> Vec<Self> {
+        let coded = coded_tensors(parameter).collect::<Vec<_>>();
+        if coded.len() > 1 && coded.iter().all(|&tensor| archive.has(engine.name(tensor))) {
+            return coded.into_iter().map(Self::Coded).collect();
+        }
+        pieces(engine, parameter).into_iter().map(|piece| Self::Weights(parameter.clone(), piece)).collect()
+    }
+
+    fn name(&self, engine: &Engine) -> String {
+        match self {
+            Self::Weights(_, piece) => piece.tensor.to_string(),
+            Self::Coded(tensor) => engine.name(*tensor).to_owned(),
+        }
+    }
+}
+
 /// Fills parameters, their master copies or remainders, and their averages, which start from the same weights.
-fn fill_weights(
-    engine: &mut Engine,
-    archive: &Archive,
-    all: Vec<(Parameter, StoredPiece)>,
-    foreign: bool,
-) -> Result<(), TrainError> {
-    let names = all.iter().map(|(_, piece)| piece.tensor.to_string()).collect::<Vec<_>>();
+fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign: bool) -> Result<(), TrainError> {
+    check_codes(engine, archive)?;
+    let names = all.iter().map(|read| read.name(engine)).collect::<Vec<_>>();
     hand_out(archive, &names, foreign, |index, stored, view| {
         let path = archive.file_of(stored);
-        let (parameter, StoredPiece { shape, from, at, elements, .. }) = &all[index];
+        let (parameter, StoredPiece { shape, from, at, elements, .. }) = match &all[index] {
+            Read::Weights(parameter, piece) => (parameter, piece),
+            Read::Coded(tensor) => {
+                let ty = engine.plan()[*tensor].ty.clone();
+                if dtype_of(view) != Some(ty.dtype) || view.shape() != &ty.shape[..] {
+                    return Err(wrong(path, stored, format!("{:?} {:?}", ty.dtype, ty.shape), view).into());
+                }
+                return engine.write(*tensor, view.data());
+            }
+        };
         if let Some(weight) = Packed::find(archive, stored, shape)? {
             return weight.unpack(|first, values| {
                 engine.fill_parameter(parameter, first, DType::F32, bytemuck::cast_slice(values))
@@ -170,6 +203,24 @@ fn fill_weights(
         let size = dtype.size_bytes() as usize;
         engine.fill_parameter(parameter, *at, dtype, &view.data()[from * size..(from + elements) * size])
     })
+}
+
+/// Errors: `InCodes` if the file has weights in other codes than the engine.
+fn check_codes(engine: &Engine, archive: &Archive) -> Result<(), CheckpointError> {
+    for parameter in engine.parameters() {
+        let tensor = engine.name(parameter.tensor);
+        let is_stored = |format: &WeightCodes| {
+            format.scales([1, 1]).iter().all(|(suffix, _)| archive.has(&format!("{tensor}.{suffix}")))
+        };
+        match WeightCodes::ALL.into_iter().find(is_stored) {
+            Some(format) if parameter.coded.as_ref().is_none_or(|coded| coded.format != format) => {
+                let (path, tensor) = (archive.path().to_owned(), tensor.to_owned());
+                return Err(CheckpointError::InCodes { path, tensor, format });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn is_float(dtype: DType) -> bool {

@@ -413,7 +413,8 @@ fn greedy_text_is_that_of_transformers() {
             source: golden.tokens[1],
         };
         let targets = Targets::cpu(2);
-        let planned = plan_sampling(&golden.model, golden.adapters.as_ref(), &shape, &targets, Bytes::gib(1));
+        let adapters = golden.adapters.as_ref();
+        let planned = plan_sampling(&golden.model, adapters, &shape, None, &targets, Bytes::gib(1));
         let (graph, plan) = planned.expect("a sensible model");
         let engine =
             Engine::new(Box::new(plimsoll_exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");

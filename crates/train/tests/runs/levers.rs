@@ -210,6 +210,7 @@ fn invariant_3_exact_every_combination_measures_what_was_planned() {
         let levers = Levers {
             attention_rows: [64, 4][case / 3 % 2],
             precision,
+            base_weights: None,
             optimizer_state: states[case % 3],
             average: (case % 5 == 0).then_some(Average { decay: 0.9, memory }),
             recompute: Recompute { blocks: 1, first: levels[case / 2 % 4], rest: levels[case % 4] },

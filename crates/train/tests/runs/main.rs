@@ -6,6 +6,7 @@ mod power;
 mod support;
 
 mod allocations;
+mod base_weights;
 mod branches;
 mod checkpoints;
 mod crash;

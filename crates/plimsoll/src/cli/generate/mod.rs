@@ -14,6 +14,7 @@ use super::budget::BudgetArgs;
 use super::cards::DeviceArgs;
 use super::failure::{exit_code, io_failure};
 use super::hub;
+use super::levers::BaseChoice;
 use super::model::Chosen;
 use super::options::{number_from_zero, part, positive_size};
 use super::request::PREFILL;
@@ -50,6 +51,9 @@ pub(super) struct GenerateArgs {
     tokenizer: Option<String>,
     #[command(flatten)]
     prompts: PromptArgs,
+    /// Format of the weights of linear layers in memory; a run with `--base-weights` needs its own
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = BaseChoice::Off)]
+    base_weights: BaseChoice,
     /// Prompts per batch; prompts to continue are batched only with prompts of the same length
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "8")]
     batch: usize,
@@ -177,7 +181,8 @@ impl GenerateArgs {
     ) -> Result<Engine, Failure> {
         let opened = self.device.open(&self.budget, None)?;
         let (targets, budget) = (opened.device.targets, opened.device.budget.bytes);
-        let (graph, plan) = plan_sampling(&chosen.config, below.map(|below| &below.adapters), shape, &targets, budget)?;
+        let (adapters, codes) = (below.map(|below| &below.adapters), self.base_weights.codes());
+        let (graph, plan) = plan_sampling(&chosen.config, adapters, shape, codes, &targets, budget)?;
         if plan.peak() > budget {
             let short = plan.peak() - budget;
             let message = format!("{} needs {}, the budget is {budget} (short {short})", chosen.name, plan.peak());

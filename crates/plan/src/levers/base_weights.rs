@@ -1,0 +1,69 @@
+//! Frozen weight matrices in codes: the weights of linear layers in blocks, except those with the layout (in, out).
+//! Embeddings, norms and output heads keep their precision.
+//!
+//! ```text
+//!   linear             x, weight              ──►  quantized_linear             x, codes, scales …
+//!   linear_input_grad  dy, weight             ──►  quantized_linear_input_grad  dy, codes, scales …
+//! ```
+
+use super::Lever;
+use crate::request::Request;
+use crate::settings::{Levers, Settings};
+use plimsoll_graph::{Coded, Graph, Node, Role, Storage, TensorId, WeightCodes};
+use std::collections::HashMap;
+
+/// Stores all frozen weights that can be in this format in it, and replaces the nodes that read them.
+pub fn base_weights(graph: &mut Graph, format: WeightCodes) {
+    let mut coded = HashMap::new();
+    for index in quantizable(graph, format) {
+        let tensor = graph.parameters[index].tensor;
+        let weight = graph[tensor].clone();
+        let codes = format.codes(&weight.ty).expect("a weight that the format can store");
+        let declared = format.scales(format.extents(&codes)).into_iter().map(|(suffix, ty)| {
+            graph.tensor(format!("{}.{suffix}", weight.name), ty, Role::Weight, Storage::Persistent)
+        });
+        let scales = declared.collect::<Vec<_>>();
+        graph[tensor].ty = codes;
+        graph.parameters[index].coded = Some(Coded { format, scales: scales.clone() });
+        coded.insert(tensor, scales);
+    }
+    for node in graph.programs.iter_mut().flat_map(|program| &mut program.nodes) {
+        let Some(place) = node.inputs.iter().position(|input| coded.contains_key(input)) else { continue };
+        node.op = node.op.with_codes(format).expect("only such products read the weight");
+        let scales = &coded[&node.inputs[place]];
+        node.inputs.insert_many(place + 1, scales.iter().copied());
+    }
+}
+
+/// The indices of the frozen parameters that a format can store.
+pub(crate) fn quantizable(graph: &Graph, format: WeightCodes) -> Vec<usize> {
+    let mut readers = HashMap::<TensorId, Vec<&Node>>::new();
+    for node in graph.programs.iter().flat_map(|program| &program.nodes) {
+        for &input in &node.inputs {
+            readers.entry(input).or_default().push(node);
+        }
+    }
+    let takes_codes = |node: &&Node| node.block.is_some() && node.op.with_codes(format).is_some();
+    let is_quantizable = |tensor: TensorId| {
+        let readers = readers.get(&tensor).map_or(&[][..], Vec::as_slice);
+        format.codes(&graph[tensor].ty).is_some() && !readers.is_empty() && readers.iter().all(takes_codes)
+    };
+    let frozen = graph.parameters.iter().enumerate().filter(|(_, parameter)| parameter.training.is_none());
+    frozen.filter(|(_, parameter)| is_quantizable(parameter.tensor)).map(|(index, _)| index).collect()
+}
+
+pub(super) struct BaseWeightsLever;
+
+impl Lever for BaseWeightsLever {
+    fn name(&self) -> &'static str {
+        "base-weights"
+    }
+
+    fn describe(&self, now: &Settings, _: &Request) -> String {
+        now.levers.base_weights.map_or("off", WeightCodes::name).to_owned()
+    }
+
+    fn off(&self, now: &Settings, _: &Request) -> Settings {
+        Settings { levers: Levers { base_weights: None, ..now.levers }, ..*now }
+    }
+}
