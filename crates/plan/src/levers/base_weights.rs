@@ -9,7 +9,7 @@
 use super::Lever;
 use crate::request::Request;
 use crate::settings::{Levers, Settings};
-use plimsoll_graph::{Coded, Graph, Node, Role, Storage, TensorId, WeightCodes};
+use plimsoll_graph::{ADAPTER_PREFIX, Coded, Graph, Node, Role, Storage, TensorId, WeightCodes};
 use std::collections::HashMap;
 
 /// Stores all frozen weights that can be in this format in it, and replaces the nodes that read them.
@@ -49,7 +49,9 @@ pub(crate) fn quantizable(graph: &Graph, format: WeightCodes) -> Vec<usize> {
         format.codes(&graph[tensor].ty).is_some() && !readers.is_empty() && readers.iter().all(takes_codes)
     };
     let frozen = graph.parameters.iter().enumerate().filter(|(_, parameter)| parameter.training.is_none());
-    frozen.filter(|(_, parameter)| is_quantizable(parameter.tensor)).map(|(index, _)| index).collect()
+    // Where text is written, adapters are not trained either.
+    let of_model = frozen.filter(|(_, parameter)| !graph[parameter.tensor].name.starts_with(ADAPTER_PREFIX));
+    of_model.filter(|(_, parameter)| is_quantizable(parameter.tensor)).map(|(index, _)| index).collect()
 }
 
 pub(super) struct BaseWeightsLever;

@@ -7,7 +7,7 @@ use crate::levers::{Alternative, Change, LEVERS, divisors};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::optimizers::{AdamW, Lion, Rule};
-use plimsoll_graph::{AdapterSettings, Adapters, MemoryId, Optimizer};
+use plimsoll_graph::{AdapterSettings, Adapters, MemoryId, Optimizer, WeightCodes};
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
 
@@ -193,12 +193,15 @@ fn rounding_and_otherwise(request: &Request) -> Result<Vec<Ladder>, PlanError> {
     Ok(Vec::new())
 }
 
-/// Adapters of all linear layers, instead of training all parameters.
+/// Adapters of all linear layers, instead of training all parameters; then also with the frozen weights in codes.
 fn adapters(request: &Request) -> Ladder {
     let adapters = Adapters::of(&request.model, &AdapterSettings::default()).ok();
     let adapters = adapters.filter(|_| request.adapters.is_none() && request.frozen.is_empty());
-    let adapted = adapters.map(|adapters| Request { adapters: Some(adapters), ..request.clone() });
-    adapted.map(|request| Alternative::new("method", "lora", request)).into_iter().collect()
+    let Some(adapters) = adapters else { return Vec::new() };
+    let adapted = Request { adapters: Some(adapters), ..request.clone() };
+    let mut in_codes = adapted.clone();
+    in_codes.levers.base_weights.get_or_insert(WeightCodes::Nf4);
+    vec![Alternative::new("method", "lora", adapted), Alternative::new("method", "qlora", in_codes)]
 }
 
 /// Sizes of the host's memory that are tried, in GiB.

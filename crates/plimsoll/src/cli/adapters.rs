@@ -7,7 +7,7 @@ use ::plimsoll_train::checkpoint::{ADAPTER_CONFIG_FILE, read_adapters};
 use clap::{Args, ValueEnum};
 use plimsoll_files::is_file;
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{AdapterError, AdapterSettings, AdapterTargets, Adapters};
+use plimsoll_graph::{AdapterError, AdapterSettings, AdapterTargets, Adapters, WeightCodes};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,7 +18,8 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Method")]
 pub(super) struct AdapterArgs {
-    /// What to train: `full` trains the model's parameters, `lora` freezes them and trains low-rank adapters
+    /// What to train: `full` trains the model's parameters, `lora` freezes them and trains low-rank adapters, `qlora` also
+    /// stores the frozen weights in NF4, as `--base-weights` does
     #[arg(long, value_name = "METHOD", value_enum, default_value_t = Method::Full)]
     pub(super) method: Method,
     /// Rank of the adapters [default: 16]
@@ -63,6 +64,15 @@ pub(super) enum Method {
     Full,
     /// Low-rank adapters.
     Lora,
+    /// Low-rank adapters of weights in codes.
+    Qlora,
+}
+
+impl Method {
+    /// Whether adapters are trained.
+    pub(super) fn has_adapters(self) -> bool {
+        self != Self::Full
+    }
 }
 
 /// `NAME=VALUE`.
@@ -148,22 +158,29 @@ impl AdapterArgs {
         let Some(init) = init else {
             return match self.method {
                 Method::Full => Ok(None),
-                Method::Lora => {
+                Method::Lora | Method::Qlora => {
                     Err(Failure::bad_flag("`--method lora` needs `--init`, the weights below the adapters")
                         .hint("`--init Qwen/Qwen3-0.6B --download` downloads them"))
                 }
             };
         };
         let Some(Below { adapters, base, weights }) = below(&init, downloads)? else {
-            if self.method == Method::Lora {
+            if self.method.has_adapters() {
                 self.base = Some(named(&asked));
             }
             return Ok(Some(init));
         };
-        self.method = Method::Lora;
+        if !self.method.has_adapters() {
+            self.method = Method::Lora;
+        }
         self.base = Some(named(Path::new(&base)));
         self.continued = Some((PathBuf::from(named(&init)), adapters));
         Ok(Some(weights))
+    }
+
+    /// The codes of the frozen weights, unless a flag chooses others.
+    pub(super) fn codes(&self) -> Option<WeightCodes> {
+        (self.method == Method::Qlora).then_some(WeightCodes::Nf4)
     }
 
     /// The name or path of the weights below the adapters.
@@ -191,7 +208,11 @@ impl AdapterArgs {
 
     /// The flags as settings of a run.
     pub(super) fn resolved(&self) -> Map<String, Value> {
-        let method = (self.method == Method::Lora).then(|| ("method", json!("lora")));
+        let method = match self.method {
+            Method::Full => None,
+            Method::Lora => Some(("method", json!("lora"))),
+            Method::Qlora => Some(("method", json!("qlora"))),
+        };
         method.into_iter().chain(self.given()).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }

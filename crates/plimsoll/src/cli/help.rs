@@ -47,7 +47,7 @@ const GROUPS: &[Group] = &[
             ("download", ""),
             ("dropout", ""),
             ("freeze", ""),
-            ("method", "`full`, or `lora` for adapters"),
+            ("method", "`full`, or adapters: `lora`, `qlora`"),
             ("lora-rank", "Rank of the adapters"),
             ("lora-alpha", ""),
             ("lora-dropout", ""),

@@ -5,7 +5,6 @@ use super::budget::Budget;
 use super::failure::exit_code;
 use super::processor::available;
 use ::plimsoll_plan::{Misfit, Nearest, Request, search};
-use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{DeviceKind, MemoryId};
 use plimsoll_render::as_flags;
 use plimsoll_telemetry::gpu_holders;
@@ -65,7 +64,6 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) ->
     };
     let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
     let nearest = misfit.nearest.iter().filter(|way| host_ram_of(way).is_none_or(is_there)).collect::<Vec<_>>();
-    let keeps_the_model = nearest.iter().any(|way| way.changes.iter().all(|change| change.setting != "model"));
     let failure = nearest.iter().fold(failure, |failure, nearest| {
         let Nearest { changes, peak, added_time, .. } = nearest;
         failure.hint(format!("`{}` fits in {peak}{}", as_flags(changes), speed_words(*added_time)))
@@ -73,16 +71,7 @@ pub(super) fn misfit_failure(model: &str, misfit: &Misfit, smallest: &Enough) ->
     // The nearest configurations name a common size of host memory.
     let is_named = short == Bytes::ZERO && nearest.iter().any(|way| host_ram_of(way).is_some());
     let enough = enough.filter(|_| !is_named);
-    let failure = enough.into_iter().fold(failure, |failure, flags| failure.hint(format!("`{flags}` is enough")));
-    let is_decoder = || ModelConfig::preset(model).is_ok_and(|config| !config.takes_pairs());
-    let is_on_card = plan.targets.device.kind() == DeviceKind::Cuda;
-    match is_on_card && !keeps_the_model && !ModelConfig::hub_names(model).is_empty() && is_decoder() {
-        true => failure.hint(format!(
-            "neither all parameters nor adapters of unquantized weights fit; `plimsoll estimate --model {model} --method qlora` \
-             estimates QLoRA in other trainers"
-        )),
-        false => failure,
-    }
+    enough.into_iter().fold(failure, |failure, flags| failure.hint(format!("`{flags}` is enough")))
 }
 
 /// The value of `--host-ram` in a nearest configuration; `None` if it has none.

@@ -161,6 +161,8 @@ impl RequestArgs {
         usual_batch: usize,
         usual_clip: f64,
     ) -> Result<Request, Failure> {
+        let mut levers = self.levers.request(on.precision);
+        levers.base_weights = levers.base_weights.or(self.adapters.codes());
         Ok(Request {
             optimizer: self.optimizer.optimizer(usual_clip, self.objective.layer_decay)?,
             frozen: self.optimizer.frozen(&chosen.config)?,
@@ -172,7 +174,7 @@ impl RequestArgs {
             buckets: sequences.buckets,
             objective: self.objective.objective(),
             budget: on.budget.with_host(on.targets.device.kind(), self.levers.host_ram)?,
-            levers: self.levers.request(on.precision),
+            levers,
             ..Request::new(chosen.config.clone(), on.targets, on.machine.clone())
         })
     }

@@ -242,7 +242,7 @@ impl TrainArgs {
         let of_adamw = self.request.optimizer.rule().rate_beside_adamw();
         let usual_rate = match self.request.adapters.method {
             Method::Full => recipe.learning_rate(found.plan.parameters),
-            Method::Lora => ADAPTER_RATE,
+            Method::Lora | Method::Qlora => ADAPTER_RATE,
         };
         let usual_rate = usual_rate * of_adamw;
         let every = |n: u64| (n > 0).then_some(n);
