@@ -4,8 +4,10 @@
 use super::super::half::Float;
 use super::super::matrix::Matrix;
 use super::Factor;
-use super::coded::pack_coded;
+use super::coded::{Coded, MOST_LINE};
 use super::kernel::{Order, Panels};
+use ::half::{bf16, f16};
+use plimsoll_graph::DType;
 use std::ops::Range;
 
 /// Number of terms of a row that a transposing packer reads together.
@@ -32,20 +34,20 @@ pub(super) fn pack(panels: Panels, factor: Factor, rows: Range<usize>, terms: Ra
     }
 }
 
-pub(super) fn pack_part<E: Float + Pair>(panels: Panels, part: Part<E>, into: &mut [f32]) {
+fn pack_part<E: Float + Pair>(panels: Panels, part: Part<E>, into: &mut [f32]) {
     if panels.pairs { pack_pairs(part, panels, into) } else { pack_single(part, panels, into) }
 }
 
 /// Part of a matrix with contiguous rows or columns.
 #[derive(Clone, Copy)]
-pub(super) struct Part<'a, T> {
-    pub(super) data: &'a [T],
+struct Part<'a, T> {
+    data: &'a [T],
     /// Elements from one contiguous line to the next.
-    pub(super) stride: usize,
-    pub(super) rows: usize,
-    pub(super) terms: usize,
+    stride: usize,
+    rows: usize,
+    terms: usize,
     /// Whether the terms of a row are contiguous.
-    pub(super) along: bool,
+    along: bool,
 }
 
 impl<'a, T> Part<'a, T> {
@@ -64,8 +66,52 @@ impl<'a, T> Part<'a, T> {
     }
 }
 
+/// Elements of a decoded tile: it stays in the first-level cache.
+const TILE: usize = 1 << 13;
+
+/// Lines of a tile whose lines are the terms of a sum, and rows of the panels in it: a multiple of every panel's width.
+const LINES: usize = 32;
+const ROWS: usize = 192;
+
+/// Packs all rows of a factor, whose columns are the terms of the sum, in panels.
+fn pack_coded(panels: Panels, factor: Coded, into: &mut [f32]) {
+    match factor.dtype {
+        DType::Bf16 => pack_tiles::<bf16>(panels, factor, into, pack_part),
+        DType::F16 => pack_tiles::<f16>(panels, factor, into, |panels, part, into| pack_single(part, panels, into)),
+        _ => pack_tiles::<f32>(panels, factor, into, pack_part),
+    }
+}
+
+fn pack_tiles<E: Float>(panels: Panels, factor: Coded, into: &mut [f32], pack: impl Fn(Panels, Part<E>, &mut [f32])) {
+    let (rows, terms) = factor.extents();
+    let along = !factor.transposed;
+    let [tile_rows, tile_terms] = if along { [panels.width, MOST_LINE] } else { [ROWS, LINES] };
+    let panel = words(panels.width, terms, panels);
+    let mut tile = [E::zeroed(); TILE];
+    for (first_row, into) in (0..rows).step_by(tile_rows).zip(into.chunks_mut(tile_rows / panels.width * panel)) {
+        let rows = first_row..rows.min(first_row + tile_rows);
+        for first_term in (0..terms).step_by(tile_terms) {
+            let terms = first_term..terms.min(first_term + tile_terms);
+            let stride = if along { terms.len() } else { rows.len() };
+            match along {
+                true => factor.decode(rows.clone(), terms.clone(), stride, &mut tile),
+                false => factor.decode(terms.clone(), rows.clone(), stride, &mut tile),
+            }
+            // The words of some terms are contiguous in a panel.
+            let before = panels.groups(first_term) * panels.width;
+            for (number, into) in into.chunks_mut(panel).enumerate() {
+                let first = number * panels.width;
+                let rows = panels.width.min(rows.len() - first);
+                let data = &tile[first * if along { stride } else { 1 }..];
+                let into = &mut into[before..][..words(panels.width, terms.len(), panels)];
+                pack(panels, Part { data, stride, rows, terms: terms.len(), along }, into);
+            }
+        }
+    }
+}
+
 /// Packs in single precision.
-pub(super) fn pack_single<E: Float + Load>(part: Part<E>, panels: Panels, into: &mut [f32]) {
+fn pack_single<E: Float + Load>(part: Part<E>, panels: Panels, into: &mut [f32]) {
     let width = panels.width;
     match (part.along, width.is_multiple_of(4)) {
         _ if panels.avx512 => pack_vectors(part, width, into),
@@ -135,10 +181,10 @@ use elsewhere::{Load, Pair, pack_pairs, pack_vectors};
 mod elsewhere {
     use super::{Panels, Part};
 
-    pub(in super::super) trait Load {}
+    pub(super) trait Load {}
     impl<T> Load for T {}
 
-    pub(in super::super) trait Pair: Load {}
+    pub(super) trait Pair: Load {}
     impl<T> Pair for T {}
 
     pub(super) fn pack_pairs<T>(_: Part<T>, _: Panels, _: &mut [f32]) {
@@ -187,7 +233,7 @@ mod x86 {
     }
 
     /// Elements that are packed in single precision.
-    pub(in super::super) trait Load: Copy {
+    pub(super) trait Load: Copy {
         /// The first 16 elements of a line in single precision, zeros beyond its end.
         ///
         /// # Safety
@@ -196,7 +242,7 @@ mod x86 {
     }
 
     /// Elements that are packed in pairs.
-    pub(in super::super) trait Pair: Load {
+    pub(super) trait Pair: Load {
         /// The next 32 elements of a line as bf16, zeros beyond its end.
         ///
         /// # Safety
