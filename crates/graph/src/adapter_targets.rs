@@ -133,6 +133,22 @@ impl Adapters {
     }
 }
 
+impl Adapters {
+    /// Adapters of another model's layers with the same names, for example of a smaller one: with the rank of such a layer
+    /// here, or less if that does not fit.
+    pub fn of_other(&self, model: &ModelConfig) -> Self {
+        let end = |module: &str| module.rsplit('.').next().unwrap_or_default().to_owned();
+        let of_end = self.layers.iter().map(|(module, adapter)| (end(module), *adapter)).collect::<BTreeMap<_, _>>();
+        let layers = model.linear_layers().unwrap_or_default().into_iter().filter_map(|layer| {
+            let Adapter { rank, scale } = *of_end.get(&end(&layer.module))?;
+            Some((layer.module, Adapter { rank: rank.min(layer.inputs).min(layer.outputs), scale }))
+        });
+        let names = model.parameter_names();
+        let saved = self.saved.iter().filter(|name| names.contains(name)).cloned();
+        Self { layers: layers.collect(), dropout: self.dropout, saved: saved.collect() }
+    }
+}
+
 /// The value of the last of the names that a module has.
 fn of_pattern<T: Copy>(patterns: &BTreeMap<String, T>, module: &str) -> Option<T> {
     patterns.iter().filter(|(name, _)| is_named(module, name)).map(|(_, value)| *value).next_back()

@@ -255,7 +255,11 @@ impl SmallerModels {
         let (of_family, of_others) = like.into_iter().partition::<Vec<_>, _>(|(name, _)| asked == Some(family(name)));
         let ladder = |models: Vec<(&'static str, ModelConfig)>| {
             let rungs = models.into_iter();
-            rungs.map(|(name, model)| Alternative::new(MODEL, name, Request { model, ..request.clone() })).collect()
+            let changed = rungs.map(|(name, model)| {
+                let adapters = request.adapters.as_ref().map(|adapters| adapters.of_other(&model));
+                Alternative::new(MODEL, name, Request { model, adapters, ..request.clone() })
+            });
+            changed.filter(|rung| rung.request.adapters.as_ref().is_none_or(|of| !of.layers.is_empty())).collect()
         };
         Self { of_family: ladder(of_family), of_others: ladder(of_others) }
     }
