@@ -201,7 +201,7 @@ impl AdapterArgs {
             ("lora_rank", self.lora_rank.map(|rank| json!(rank))),
             ("lora_alpha", self.lora_alpha.map(|alpha| json!(alpha.to_string()))),
             ("lora_dropout", self.lora_dropout.map(|rate| json!(rate.to_string()))),
-            ("rslora", self.rslora.then(|| json!(true))),
+            ("rslora", self.rslora.then_some(json!(true))),
         ];
         lists.chain(numbers.into_iter().filter_map(|(key, value)| Some((key, value?)))).collect()
     }

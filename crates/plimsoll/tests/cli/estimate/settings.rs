@@ -364,7 +364,7 @@ fn loops_versions_and_scales_change_the_estimate() {
     };
     let lora = "--method lora --precision pure-bf16 --gradient-checkpointing";
     // 1,024 rows of 128,256 logits in bf16.
-    assert_eq!(peak(&format!("{lora} --loop outputs-until-step")) - peak(lora), 1024 * 128_256 * 2 >> 20);
+    assert_eq!(peak(&format!("{lora} --loop outputs-until-step")) - peak(lora), (1024 * 128_256 * 2) >> 20);
     let older = "--transformers 4.57 --precision pure-bf16";
     assert!(peak(&format!("{older} --loop no-attention-mask")) > peak(older));
     assert_eq!(peak("--precision pure-bf16 --loop no-attention-mask"), peak("--precision pure-bf16"));
