@@ -7,9 +7,12 @@ use crate::runtime::DType;
 /// Number of 8-bit scales that share one scale in single precision.
 const SCALES: u64 = 256;
 
-/// Loads a weight (outputs, inputs). Weights are quantized one at a time while the model is loaded, so the bytes in
-/// half precision never exceed those that a step needs temporarily.
+/// Loads a weight (outputs, inputs).
 pub(super) fn load(loader: &Loader, name: &str, shape: [u64; 2]) -> Packed {
+    loader.original(&format!("{name}.weight"), shape[0] * shape[1], true, || packed(loader, name, shape))
+}
+
+fn packed(loader: &Loader, name: &str, shape: [u64; 2]) -> Packed {
     let quantized = loader.quantized().expect("only runs with 4-bit weights load them");
     let elements = shape[0] * shape[1];
     let blocks = elements.div_ceil(quantized.block);

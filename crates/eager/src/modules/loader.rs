@@ -1,6 +1,7 @@
 //! Loads parameters to the card: which exist, which are trained, and which layers get LoRA.
 //! Not here: the computation of layers (`linear.rs`, `adapter.rs`).
 
+use super::loading::{self, Original};
 use crate::estimate::Cannot;
 use crate::runtime::{DType, Place, Rt, Tensor};
 use crate::usage::Kind;
@@ -20,6 +21,8 @@ pub(crate) struct Loader {
     /// PEFT's default targets: ends of layer names; none if PEFT requires names.
     defaults: &'static [&'static str],
     trained: RefCell<Vec<Tensor>>,
+    /// The checkpoint's weights, in the model's order; empty if the run has no 4-bit weights.
+    originals: RefCell<Vec<Original>>,
     /// Last parts of the names of linear layers.
     layers: RefCell<BTreeSet<String>>,
     /// Requested ends of names that match a layer.
@@ -53,6 +56,7 @@ impl Loader {
             method: run.method.clone(),
             defaults,
             trained: RefCell::default(),
+            originals: RefCell::default(),
             layers: RefCell::default(),
             found: RefCell::default(),
             embedding: RefCell::default(),
@@ -66,10 +70,31 @@ impl Loader {
         weight
     }
 
+    /// Creates the stored form of a weight that the checkpoint has in the compute type.
+    pub fn original<T>(&self, name: &str, elements: u64, is_packed: bool, store: impl FnOnce() -> T) -> T {
+        let count = || self.rt.trace.borrow().records.len() as u32;
+        let first = count();
+        let result = store();
+        if self.quantized().is_some() {
+            let (name, dtype, stored) = (name.to_owned(), self.compute, first..count());
+            self.originals.borrow_mut().push(Original { name, elements, dtype, stored, is_packed });
+        }
+        result
+    }
+
+    /// Adds the temporary allocations of loading 4-bit weights, and orders all allocations as that happens. Recorded
+    /// steps have no loading.
+    pub fn order_allocations(&self) {
+        if self.rt.kernels && self.quantized().is_some() {
+            loading::replay(&mut self.rt.trace.borrow_mut(), &self.originals.borrow());
+        }
+    }
+
     /// Creates a parameter of the model; it is trained if all parameters are.
     pub fn parameter(&self, name: &str, shape: &[u64]) -> Tensor {
         if self.method != Method::Full {
-            return self.weight(name, shape, self.dtype);
+            let elements = shape.iter().product();
+            return self.original(name, elements, false, || self.weight(name, shape, self.dtype));
         }
         // With sharding, weights are stored in its flat tensors.
         let place = if self.rt.has_flat_weights.get() { Place::Host } else { Place::Card };

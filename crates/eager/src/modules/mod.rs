@@ -6,6 +6,7 @@ mod decoder;
 mod four_bit;
 mod linear;
 mod loader;
+mod loading;
 mod parts;
 mod source;
 mod t5;
@@ -34,5 +35,6 @@ pub(crate) fn load(rt: &Rt, model: &ModelConfig, run: &Run) -> Result<(Box<dyn M
             return Err(Cannot::NotModeled("sentence encoders are not modeled yet".to_owned()));
         }
     };
+    loader.order_allocations();
     Ok((model, loader.check()?))
 }
