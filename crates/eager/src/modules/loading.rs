@@ -9,7 +9,8 @@
 //!   ─► in the model's order: each other weight is cast to single precision, and the original is freed
 //! ```
 //!
-//! PEFT 0.21 then empties the allocator's cache. Measurements match better without this, which is also the upper bound.
+//! Not modeled: PEFT 0.21 empties the allocator's cache after this, and the first versions of transformers 5 load weights
+//! in several threads before they are quantized, which reserves more (huggingface/transformers#44576).
 
 use crate::runtime::{DType, Event, Record, Trace};
 use crate::usage::Kind;
