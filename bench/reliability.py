@@ -164,7 +164,7 @@ ROWS = [
         "of its plan",
         "",
         (),
-        script="python3 bench/moving_budget.py target/release/plimsoll",
+        script="python3 bench/moving_budget.py target/debug/plimsoll",
     ),
     Row(
         "soak",

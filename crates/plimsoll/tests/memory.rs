@@ -159,21 +159,21 @@ fn every_command_uses_little_outside_its_plan() {
     let server = crate::support::receiver::MessageServer::start(200);
     sandbox.write("mine", format!("PLIMSOLL_WEBHOOK_URL={}\n", server.url));
     fs::set_permissions(sandbox.path("mine"), fs::Permissions::from_mode(0o600)).expect("a mode");
-    // Commands with their limits in MiB. Part of each is code, of which test builds have more: 25 to 28 MiB for any
+    // Commands with their limits in MiB. Part of each is code, of which test builds have more: 26 to 33 MiB for any
     // command, depending on the kernel's read-ahead. Counting words needs memory per word.
     let kept = OUTSIDE_PLAN / MIB;
     let all: &[(u64, &str)] = &[
         // Commands that execute no plan have no plan's memory.
         (128, "plan --model gpt2-xl --gpu 4090"),
         (kept, "models"),
-        (32, "gpus"),
-        (32, "gpus --restore"),
-        (32, "doctor"),
-        (32, "limits"),
+        (36, "gpus"),
+        (36, "gpus --restore"),
+        (36, "doctor"),
+        (36, "limits"),
         (kept, "stress --device cpu --vram 8MiB --phase 1 --duration 1s"),
-        (32, "completions bash"),
-        (32, "man manual"),
-        (32, "arena lifetimes.csv"),
+        (36, "completions bash"),
+        (36, "man manual"),
+        (36, "arena lifetimes.csv"),
         (192, "tokenizer train --data large.txt --kind bpe --vocab-size 400 --output bpe.json"),
         (kept, "tokenizer train --data pairs.tsv --kind unigram --vocab-size 300 --output unigram.json"),
         (kept, "bench --data-only --data pairs.tsv --tokenizer bytes --cache-dir cache"),
@@ -194,19 +194,19 @@ fn every_command_uses_little_outside_its_plan() {
         (kept, "generate --checkpoint runs/run --vram 1 --max-tokens 4 --prompt line --json"),
         (kept, "generate --checkpoint runs/run --vram 1 --logits logits.json --prompt line --json"),
         (36, "report runs/run"),
-        (32, "replay snapshot.pickle --html memory.html"),
+        (36, "replay snapshot.pickle --html memory.html"),
         (48, "estimate --model google/flan-t5-xl --precision pure-bf16 --micro-batch 8 --seq-len 16 --gpu 5090"),
-        (32, "notify test --notify webhook --secrets mine"),
+        (36, "notify test --notify webhook --secrets mine"),
         (36, "run --name kept --runs-dir runs -- echo words"),
-        (32, "ps --all"),
-        (32, "logs kept"),
-        (32, "stop kept"),
-        (32, "attach kept"),
-        (32, "install-service kept --print -- serve"),
-        (32, "run --detach --name going --runs-dir runs -- sleep 600"),
-        (32, "pause going"),
-        (32, "resume going"),
-        (32, "stop going --now"),
+        (36, "ps --all"),
+        (36, "logs kept"),
+        (36, "stop kept"),
+        (36, "attach kept"),
+        (36, "install-service kept --print -- serve"),
+        (36, "run --detach --name going --runs-dir runs -- sleep 600"),
+        (36, "pause going"),
+        (36, "resume going"),
+        (36, "stop going --now"),
     ];
     let mut seen = BTreeSet::from(["calibrate", "budget", "serve", "top"].map(str::to_owned));
     let mut over = Vec::new();
@@ -251,7 +251,7 @@ fn servers_and_orders_use_little() {
         let (ended, peak_rss) = measure(&sandbox, &command);
         assert_eq!(ended.code(), code, "{}", ended.stderr);
         eprintln!("{} MiB", peak_rss / MIB);
-        assert!(peak_rss < 32 * MIB, "{} MiB", peak_rss / MIB);
+        assert!(peak_rss < 36 * MIB, "{} MiB", peak_rss / MIB);
     }
 }
 
@@ -274,7 +274,7 @@ fn top_uses_little() {
     let (status, peak_rss) = ended(&sandbox).expect("it began");
     assert_eq!(status.code(), Some(0));
     eprintln!("{} MiB: top", peak_rss / MIB);
-    assert!(peak_rss < 32 * MIB, "{peak_rss}");
+    assert!(peak_rss < 36 * MIB, "{peak_rss}");
 }
 
 /// Memory that `generate` reserved, to three digits.

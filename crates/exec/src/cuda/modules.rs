@@ -101,10 +101,10 @@ mod tests {
 
     /// The size that every build includes, and the most that a driver reads.
     #[test]
-    fn kernels_of_a_target_are_less_than_three_megabytes() {
+    fn kernels_of_a_target_are_less_than_four_megabytes() {
         for target in [0, 1] {
             let bytes = MODULES.iter().filter_map(|(_, targets)| targets[target]).map(str::len).sum::<usize>();
-            assert!(bytes < 3_000_000, "{bytes} bytes of PTX for target {target}");
+            assert!(bytes < 4_000_000, "{bytes} bytes of PTX for target {target}");
         }
     }
 }

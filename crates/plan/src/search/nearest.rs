@@ -1,8 +1,10 @@
 //! Changes that make a run fit which does not.
 
+use super::build::Builder;
 use super::heap::{Best, Search};
 use super::space::Fineness;
 use super::{best, fits_at};
+use crate::base_graph::{Programs, built};
 use crate::levers::{Alternative, Change, LEVERS, divisors};
 use crate::request::{PlanError, Request};
 use plimsoll_graph::models::ModelConfig;
@@ -201,7 +203,13 @@ fn adapters(request: &Request) -> Ladder {
     let adapted = Request { adapters: Some(adapters), ..request.clone() };
     let mut in_codes = adapted.clone();
     in_codes.levers.base_weights.get_or_insert(WeightCodes::Nf4);
-    vec![Alternative::new("method", "lora", adapted), Alternative::new("method", "qlora", in_codes)]
+    let settings = Builder::new(&in_codes).plain(in_codes.micro_batch.unwrap_or(1));
+    let mut ladder = vec![Alternative::new("method", "lora", adapted)];
+    // Not every model has weights that can be in codes.
+    if built(&in_codes, &settings, Programs::OfStep).is_ok() {
+        ladder.push(Alternative::new("method", "qlora", in_codes));
+    }
+    ladder
 }
 
 /// Sizes of the host's memory that are tried, in GiB.

@@ -6,10 +6,9 @@ use super::Failure;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use plimsoll_units::spelling;
 
-const ADAPTERS: &str = "LoRA and other adapters are not supported: `plimsoll train` trains all weights, or all except those \
-    of `--freeze`; `plimsoll estimate --method lora` estimates a PyTorch run with adapters, and `plimsoll run -- COMMAND` \
-    supervises one";
-const MERGE: &str = "there are no adapters to merge: runs/NAME/model has all weights";
+const ADAPTERS: &str = "`plimsoll train --method lora` trains LoRA adapters, `--method qlora` over weights in NF4; `plimsoll \
+    estimate --method lora` estimates a PyTorch run with adapters, and `plimsoll run -- COMMAND` supervises one";
+const MERGE: &str = "merging is not supported: `merge_and_unload` of PEFT merges runs/NAME/model into its weights";
 const GGUF: &str = "GGUF is not supported: `convert_hf_to_gguf.py` of llama.cpp converts runs/NAME/model";
 const EXPORT: &str = "no export is needed: `transformers` and vLLM open runs/NAME/model; `plimsoll estimate --export hf` \
     prints settings for a trainer";

@@ -547,7 +547,7 @@ fn files_of_settings() {
             &[
                 "error: settings.yaml has 5 problems\n  line 1: unknown setting `lerning_rate`\n    did you mean `learning_rate`?\n",
                 "  line 2: `seed: x`: `x` is not a whole number",
-                "  line 4: `adapter: lora` is not supported\n  line 6: `lora_r: 8` is not supported\n    LoRA and other adapters",
+                "  line 4: `adapter: lora` is not supported\n  line 6: `lora_r: 8` is not supported\n    these keys of adapters are not read",
                 "  line 5: `max_steps: 0`: must be at least 1\n",
             ],
         ),
@@ -955,7 +955,7 @@ fn pairs_and_packed_rows() {
         (t5("--data empty.tsv"), BAD_INPUT, &["empty.tsv line 2: the source is empty"]),
         (t5("--data named.csv --source-column sumary"), BAD_INPUT, &["no column `sumary`", "`summary`"]),
         (t5(""), USAGE, &["pairs of sources and targets", "--source-column"]),
-        (t5("--data pairs.tsv --packing"), USAGE, &["`--packing` is not for encoder-decoder models"]),
+        (t5("--data pairs.tsv --packing"), USAGE, &["`--packing` is not for models that are trained on pairs"]),
         (t5("--data pairs.tsv --bucket 0"), USAGE, &["must be at least 1"]),
         (t5("--data pairs.tsv --label-smoothing 1"), USAGE, &["from 0 to below 1"]),
         (t5("--data pairs.tsv --layer-decay 0"), USAGE, &["above 0"]),
@@ -973,7 +973,7 @@ fn pairs_and_packed_rows() {
 #[test]
 fn names_of_other_tools_have_hints() {
     let sandbox = Sandbox::new();
-    let adapters = "LoRA and other adapters are not supported: `plimsoll train` trains all weights";
+    let adapters = "`plimsoll train --method lora` trains LoRA adapters";
     for (arguments, words) in [
         ("train --lora", adapters),
         ("plan --use-lora", adapters),

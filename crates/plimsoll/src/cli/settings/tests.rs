@@ -179,7 +179,7 @@ fn plan_needs_no_data_or_output() {
     let unused = keys_by_reason(&file.unused);
     for expected in [
         "`datasets.path`, `datasets.field`, `output_dir`, `wandb_project`, `report_to` (only `plimsoll train` reads data",
-        "`adapter`, `lora_r` (adapters are not supported: the plan trains all weights",
+        "`adapter`, `lora_r` (the keys of adapters are not read: the plan trains all weights",
         "`optimizer` (the plan uses AdamW)",
         "`made_up` (not a known setting",
     ] {

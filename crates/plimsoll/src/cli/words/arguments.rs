@@ -284,7 +284,7 @@ mod tests {
             ("--disable-cudagraphs --epochs 1", "--cuda-graph=off --epochs 1"),
             ("--local-rank -1 --epochs 1", "--epochs 1"),
             ("--model-output out --optim adamw_bnb_8bit", "--runs-dir out --optimizer=adamw --optimizer-state=8bit"),
-            ("--load-in-8bit false --lora-rank 0 --epochs 1", "--epochs 1"),
+            ("--load-in-8bit false --lora-r 0 --epochs 1", "--epochs 1"),
             ("--lr-scheduler-type linear", "--scheduler=linear --final-lr-part=0"),
             ("--name a -- --batch-size 3", "--name a -- --batch-size 3"),
             ("--batch-size", "--micro-batch --gradient-accumulation-steps=1"),

@@ -39,8 +39,8 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
         Reason::ModelList => "`plimsoll models` lists the models",
         Reason::NearestPrecision => "`precision: bf16` is the nearest",
         Reason::NoAdapters => {
-            "LoRA and other adapters are not supported, all weights are trained: omit the keys of adapters; \
-     `precision: bf16-pure` with `optimizer_state: 8bit` trains in the least memory"
+            "these keys of adapters are not read: omit them, and use `method: lora` or `method: qlora` with `lora_rank`, \
+     `lora_alpha` and `lora_targets`"
         }
         Reason::NoEarlyStopping => {
             "a run does not stop early by itself; `max_steps` ends it sooner, and every checkpoint can be used"
@@ -112,7 +112,7 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
 pub(in crate::cli) fn planned_without(refusal: Reason) -> Option<&'static str> {
     match refusal {
         Reason::NoAdapters => {
-            Some("adapters are not supported: the plan trains all weights; `plimsoll estimate` counts LoRA in PyTorch")
+            Some("the keys of adapters are not read: the plan trains all weights; `--method lora` trains adapters")
         }
         Reason::NotQuantized => Some("the plan has weights in the type of `precision`, not in 4 or 8 bits"),
         Reason::FreezeInstead => Some("the plan trains all weights"),
