@@ -435,7 +435,9 @@ fn most_requested(example: &Example) -> f64 {
         // A token's logits and the gradient of the sums twice, its choices for every 32 experts.
         Op::RouteGrad(_) => 4.6,
         // A sample's gradient and segments for each of its tokens.
-        Op::PoolGrad(_) => 3.0,
+        Op::PoolGrad(_) => 3.3,
+        // A sample's segments for each of its columns.
+        Op::Pool(_) => 1.5,
         // A token for each of its four rows.
         Op::CombineWeightGrad(_) => 1.65,
         // Bounds for every warp, with eight rows for an expert.
