@@ -5,6 +5,8 @@ use crate::entry::{Entry, RunKind, RunState};
 use crate::processes::{Process, row};
 use rustix::process::Signal;
 use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Why a run was not paused or resumed.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +50,11 @@ pub fn is_paused(entry: &Entry) -> bool {
     }
 }
 
-/// Stops all processes of a supervised run until it is resumed. Errors: it does not run here, or is already paused.
+/// Time that a supervisor may take to stop its programs and itself, and time between two looks at it.
+const STOPS_WITHIN: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Stops all processes of a supervised run until it is resumed, and waits until they are stopped. Errors: it does not run here, or is already paused.
 pub fn pause(entry: &Entry) -> Result<(), PauseError> {
     let entry = &checked(entry)?;
     if is_paused(entry) {
@@ -56,6 +62,11 @@ pub fn pause(entry: &Entry) -> Result<(), PauseError> {
     }
     // The supervisor stops its programs before itself, so that it does not mistake them for hung ones.
     send(entry, [Signal::TSTP, Signal::STOP]);
+    // A `resume` right after this one must find it paused.
+    let since = Instant::now();
+    while !is_paused(entry) && since.elapsed() < STOPS_WITHIN {
+        thread::sleep(LOOK_EVERY);
+    }
     Ok(())
 }
 
