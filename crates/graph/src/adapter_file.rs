@@ -7,6 +7,9 @@ use plimsoll_units::patterns::is_named;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Larger ranks are damage: layers have no more inputs.
+const MOST_RANK: usize = 1 << 16;
+
 /// A key of `adapter_config.json` has a value that is not supported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{key}` {problem}")]
@@ -84,10 +87,18 @@ impl AdapterFile {
                 return Err(bad("(file)", format!("has the tensor `{name}`, which is not one of an adapter")));
             };
             if let Some(module) = path.strip_suffix(".lora_A.weight") {
-                let rank = shape.first().copied().unwrap_or(0);
+                let &[rank @ 1..=MOST_RANK, _] = shape else {
+                    return Err(bad(
+                        "(file)",
+                        format!("has `{name}` of {shape:?}, which is no rank and number of inputs"),
+                    ));
+                };
                 let alpha = alphas.iter().find(|(key, _)| is_named(module, key)).map_or(alpha, |(_, alpha)| *alpha);
                 let over = if is_stabilized { (rank as f64).sqrt() } else { rank as f64 };
                 let scale = (alpha / over) as f32;
+                if !scale.is_finite() {
+                    return Err(bad("lora_alpha", format!("is {alpha:e}, which is too large")));
+                }
                 adapters.layers.insert(module.to_owned(), Adapter { rank, scale });
             } else if !path.ends_with(".lora_B.weight") {
                 adapters.saved.insert(path.to_owned());
@@ -178,5 +189,29 @@ impl Adapters {
             self.layers.contains_key(&layer.module) || !ends.iter().any(|end| is_named(&layer.module, end))
         });
         if is_exact { ends.into_iter().collect() } else { self.layers.keys().cloned().collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYER: &str = "base_model.model.layers.0.q_proj.lora_A.weight";
+
+    fn read(alpha: &str, shape: &[usize]) -> Result<Adapters, AdapterFileError> {
+        let file = AdapterFile::from_json(&format!(r#"{{"peft_type": "LORA", "lora_alpha": {alpha}}}"#))?;
+        file.adapters([(LAYER, shape)])
+    }
+
+    #[test]
+    fn impossible_ranks_and_alphas_are_refused() {
+        let read_whole = read("6", &[3, 8]).expect("an adapter");
+        assert_eq!(read_whole.layers["layers.0.q_proj"], Adapter { rank: 3, scale: 2.0 });
+        for shape in [&[0, 8][..], &[3], &[], &[3, 8, 1], &[usize::MAX, 8]] {
+            assert_eq!(read("6", shape).map_err(|error| error.key), Err("(file)".to_owned()), "{shape:?}");
+        }
+        for alpha in ["1e300", "\"x\"", "[]"] {
+            assert_eq!(read(alpha, &[3, 8]).map_err(|error| error.key), Err("lora_alpha".to_owned()), "{alpha}");
+        }
     }
 }
