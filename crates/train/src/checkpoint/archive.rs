@@ -12,7 +12,7 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorView};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
 /// Room for a million tensors.
@@ -20,7 +20,7 @@ const LONGEST_INDEX: Bytes = Bytes(1 << 28);
 
 /// Parts of each file in a fingerprint, and their size.
 const FINGERPRINT_PARTS: u64 = 256;
-const FINGERPRINT_BYTES: usize = 4096;
+const FINGERPRINT_BYTES: u64 = 4096;
 
 /// Tensors by name, in one or more files.
 pub(super) struct Archive {
@@ -79,18 +79,27 @@ impl Archive {
 
     /// The path of the file, or of the index.
     /// A checksum of the files' headers, and of parts of their tensors: two sets of weights of a model differ in it, and it
-    /// takes no time to read.
-    pub(super) fn fingerprint(&self) -> String {
+    /// takes no time to read. Reads the files, since a part of a mapping can keep megabytes around it resident. Errors: `Io`.
+    pub(super) fn fingerprint(&self) -> Result<String, CheckpointError> {
         let mut hasher = blake3::Hasher::new();
         for shard in &self.shards {
-            let tensors = &shard.bytes[shard.start..];
-            hasher.update(&shard.bytes[..shard.start]);
-            for part in 0..FINGERPRINT_PARTS {
-                let at = (tensors.len() as u64 * part / FINGERPRINT_PARTS) as usize;
-                hasher.update(&tensors[at..tensors.len().min(at + FINGERPRINT_BYTES)]);
-            }
+            let mut add = || -> io::Result<()> {
+                let mut file = open_regular(&shard.path)?;
+                let mut part = Vec::new();
+                file.by_ref().take(shard.start as u64).read_to_end(&mut part)?;
+                hasher.update(&part);
+                let bytes = (shard.bytes.len() - shard.start) as u64;
+                for number in 0..FINGERPRINT_PARTS {
+                    file.seek(SeekFrom::Start(shard.start as u64 + bytes * number / FINGERPRINT_PARTS))?;
+                    part.clear();
+                    file.by_ref().take(FINGERPRINT_BYTES).read_to_end(&mut part)?;
+                    hasher.update(&part);
+                }
+                Ok(())
+            };
+            add().map_err(|source| CheckpointError::Io { path: shard.path.clone(), source })?;
         }
-        hasher.finalize().to_hex().to_string()
+        Ok(hasher.finalize().to_hex().to_string())
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -97,7 +97,7 @@ pub fn read_adapters(folder: &Path) -> Result<(Adapters, Option<String>), Checkp
 
 /// A checksum of the weights in a folder: of their headers and of parts of the tensors. Errors: they can't be opened.
 pub(crate) fn fingerprint(folder: &Path) -> Result<String, CheckpointError> {
-    Ok(Archive::file_or_shards(folder, MODEL_FILE)?.fingerprint())
+    Archive::file_or_shards(folder, MODEL_FILE)?.fingerprint()
 }
 
 /// Whether the output head of the weights in a folder differs from their embedding. False if they can't be read;
