@@ -47,6 +47,8 @@ pub struct LinearLayer {
     pub inputs: usize,
     /// Number of its outputs; of the whole layer in the files if this is a part of it.
     pub outputs: usize,
+    /// The layout of its weight.
+    pub layout: WeightLayout,
 }
 
 /// The end of a weight's name.
@@ -96,14 +98,14 @@ impl ModelConfig {
             }
         }
         let layers = graph.parameters.iter().filter_map(|parameter| {
-            let layout = layouts.get(&parameter.tensor)?;
+            let &layout = layouts.get(&parameter.tensor)?;
             let (name, shape, _) = place(&graph, parameter)?;
             let (inputs, outputs) = match layout {
                 WeightLayout::InOut => (shape[0], shape[1]),
                 WeightLayout::OutIn => (shape[1], shape[0]),
             };
             let weight = graph[parameter.tensor].name.to_string();
-            Some(LinearLayer { weight, module: name.strip_suffix(WEIGHT)?.to_owned(), inputs, outputs })
+            Some(LinearLayer { weight, module: name.strip_suffix(WEIGHT)?.to_owned(), inputs, outputs, layout })
         });
         Ok(layers.collect())
     }

@@ -65,8 +65,26 @@ pub fn plan_settings(request: &Request, settings: Settings) -> Result<(Graph, Pl
     Ok((candidate.graph, plan))
 }
 
-/// A plan for writing text with a model: weights, caches and what `prefill` and `sample` need. `codes`: how the weights
-/// of linear layers are stored. Errors: the model is impossible, or none of its weights can be in these codes.
+/// The graph of a model that writes text. `codes`: how the weights of linear layers are stored. Errors: the model is
+/// impossible, or none of its weights can be in these codes.
+pub fn sampling_graph(
+    model: &ModelConfig,
+    adapters: Option<&Adapters>,
+    shape: &SampleShape,
+    codes: Option<WeightCodes>,
+) -> Result<Graph, PlanError> {
+    let mut graph = build_sampling(model, adapters, shape)?;
+    if let Some(format) = codes {
+        if quantizable(&graph, format).is_empty() {
+            return Err(PlanError::NothingQuantized { format, frozen: graph.parameters.len() });
+        }
+        base_weights(&mut graph, format);
+    }
+    Ok(graph)
+}
+
+/// A plan for writing text with a model: weights, caches and what `prefill` and `sample` need. Errors: those of
+/// [`sampling_graph`].
 pub fn plan_sampling(
     model: &ModelConfig,
     adapters: Option<&Adapters>,
@@ -75,13 +93,7 @@ pub fn plan_sampling(
     targets: &Targets,
     budget: Bytes,
 ) -> Result<(Graph, Plan), PlanError> {
-    let mut graph = build_sampling(model, adapters, shape)?;
-    if let Some(format) = codes {
-        if quantizable(&graph, format).is_empty() {
-            return Err(PlanError::NothingQuantized { format, frozen: graph.parameters.len() });
-        }
-        base_weights(&mut graph, format);
-    }
+    let graph = sampling_graph(model, adapters, shape, codes)?;
     let plan = Plan {
         micro_batch: 1,
         accumulation: 1,

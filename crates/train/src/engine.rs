@@ -9,6 +9,7 @@ use plimsoll_exec::{
 };
 use plimsoll_graph::{
     ADAPTER_PREFIX, DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKind, ProgramName, Scalars, TensorId,
+    WeightCodes,
 };
 use plimsoll_plan::{Plan, validate};
 use std::borrow::Cow;
@@ -99,6 +100,11 @@ impl Engine {
     /// Whether the parameters include adapters.
     pub fn is_adapted(&self) -> bool {
         self.parameters.iter().any(|parameter| self.name(parameter.tensor).starts_with(ADAPTER_PREFIX))
+    }
+
+    /// The format of the weights that are in codes; `None` if none are.
+    pub fn codes(&self) -> Option<WeightCodes> {
+        self.parameters.iter().find_map(|parameter| Some(parameter.coded.as_ref()?.format))
     }
 
     /// Initializes all weights as their model specifies, in parts. Each value is a function of the seed and its index.

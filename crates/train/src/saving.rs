@@ -80,6 +80,7 @@ impl Trainer<'_> {
             version: RunState::VERSION,
             branch: session.branch,
             base: session.base.clone(),
+            base_codes: self.engine.codes(),
             step: session.step,
             samples_seen: session.step * plan.global_batch as u64,
             seen: session.seen,

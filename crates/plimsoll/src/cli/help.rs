@@ -414,6 +414,16 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "merge",
+        &[
+            ("plimsoll merge --checkpoint runs/adapted --out merged", "a model folder without adapters"),
+            (
+                "plimsoll merge --checkpoint runs/adapted --out merged --base-weights nf4",
+                "into the weights that a QLoRA run has",
+            ),
+        ],
+    ),
+    (
         "models",
         &[
             ("plimsoll models", "memory of each model, and the smallest GPU for it"),

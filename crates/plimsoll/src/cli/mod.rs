@@ -11,6 +11,7 @@ mod cache;
 mod calibrate;
 mod cards;
 mod chats;
+mod checkpoint;
 mod cublas;
 mod data_failure;
 #[cfg(unix)]
@@ -31,6 +32,7 @@ mod levers;
 mod limits;
 mod loading;
 mod machine;
+mod merge;
 mod misfit;
 mod model;
 mod models;
@@ -131,6 +133,8 @@ enum Command {
     InstallService(service::ServiceArgs),
     /// Generate text from a checkpoint
     Generate(generate::GenerateArgs),
+    /// Merge adapters into the weights below them, and compare the logits before and after
+    Merge(merge::MergeArgs),
     /// Train tokenizers
     Tokenizer(tokenizer::TokenizerArgs),
     /// Time training steps on random tokens, or data loading
@@ -193,6 +197,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         #[cfg(unix)]
         Command::InstallService(args) => service::run(&args),
         Command::Generate(args) => generate::run(args),
+        Command::Merge(args) => merge::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Gpus(args) => gpus::run(&args),

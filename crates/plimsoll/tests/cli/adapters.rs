@@ -150,3 +150,89 @@ fn a_plan_of_adapters_has_a_fraction_of_the_optimizers_state() {
     let adapters = state("--method lora --lora-rank 8 --optimizer-offload 0");
     assert!(adapters * 50 < whole, "{adapters} of {whole}");
 }
+
+/// The logits that a model computes for a prompt.
+fn logits(sandbox: &Sandbox, checkpoint: &str, more: &str) -> Vec<f64> {
+    must(sandbox, &format!("generate --checkpoint {checkpoint} --tokenizer bytes --prompt ships --logits l.json {more}"));
+    let written = fs::read_to_string(sandbox.path("l.json")).expect("logits");
+    let written: serde_json::Value = serde_json::from_str(&written).expect("JSON");
+    let rows = written["logits"].as_array().expect("a row for each token").iter();
+    rows.flat_map(|row| row.as_array().expect("logits")).map(|logit| logit.as_f64().expect("a number")).collect()
+}
+
+fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+#[test]
+fn merged_weights_are_the_model_with_its_adapters() {
+    let sandbox = sandbox();
+    let flags = "--method lora --lora-rank 3 --lora-modules-to-save ln_f --learning-rate 0.02 --ema 0.9";
+    must(&sandbox, &format!("train {DATA} --init runs/base/model --name adapted --max-steps 4 {flags}"));
+    for (out, more) in [("merged", ""), ("averages/merged", "--ema")] {
+        let said = sandbox.run(&format!("merge --checkpoint runs/adapted --out {out} {more} --device cpu"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        for words in ["merging 16 adapters into the F32 weights of", "logits differ by at most", &format!("wrote {out}")] {
+            assert!(said.stderr.contains(words), "{words}: {}", said.stderr);
+        }
+        let adapted = logits(&sandbox, "runs/adapted", more);
+        assert!(largest_difference(&adapted, &logits(&sandbox, out, "")) < 1e-5, "{out}");
+        assert!(largest_difference(&adapted, &logits(&sandbox, "runs/base", "")) > 1e-2, "the adapters were trained");
+    }
+    let mut names = fs::read_dir(sandbox.path("merged")).expect("a folder").map(|entry| entry.unwrap().file_name());
+    assert!(!names.any(|name| name.to_string_lossy().contains("adapter")));
+    assert!(sandbox.path("merged/tokenizer.json").exists());
+    refused(&sandbox, "merge --checkpoint runs/adapted --out merged", 2, &["merged already exists", "new folder"]);
+    refused(&sandbox, "merge --checkpoint runs/base --out new", 4, &["has no adapters to merge"]);
+    // A matrix that is not the layer's is refused before anything is written.
+    fs::create_dir_all(sandbox.path("bad")).expect("a folder");
+    for name in ["adapter_config.json", "config.json"] {
+        fs::copy(file(&sandbox, "adapted", 4, name), sandbox.path("bad").join(name)).expect(name);
+    }
+    let matrices = fs::read(file(&sandbox, "adapted", 4, "adapter_model.safetensors")).expect("adapters");
+    for (from, to) in [("h.3.mlp", "h.7.mlp"), ("\"shape\":[3,128]", "\"shape\":[128,3]")] {
+        let changed = String::from_utf8_lossy(&matrices[..matrices.len().min(1 << 14)]).replace(from, to).into_bytes();
+        let header = 8 + u64::from_le_bytes(matrices[..8].try_into().unwrap()) as usize;
+        fs::write(sandbox.path("bad/adapter_model.safetensors"), [&changed[..header], &matrices[header..]].concat())
+            .expect("a file");
+        refused(&sandbox, "merge --checkpoint bad --out new", 4, &["error: "]);
+    }
+    assert!(!sandbox.path("new").exists());
+    let left = fs::read_dir(sandbox.path(".")).expect("a folder").map(|entry| entry.unwrap().file_name());
+    assert!(!left.into_iter().any(|name| name.to_string_lossy().starts_with(".merging")));
+}
+
+#[test]
+fn adapters_over_codes_are_merged_into_either_weights() {
+    let sandbox = Sandbox::new();
+    sandbox.write("text.txt", "ships are loaded to their line. ".repeat(60));
+    // A family whose files store three matrices, with codes of their own, in one tensor.
+    sandbox.write(
+        "phi/config.json",
+        r#"{"model_type": "phi3", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1,
+            "eos_token_id": 2, "tie_word_embeddings": true}"#,
+    );
+    must(&sandbox, &format!("train {DATA} --tokenizer bytes --model phi/config.json --name base --max-steps 2"));
+    let flags = "--method qlora --lora-rank 4 --learning-rate 0.02";
+    must(&sandbox, &format!("train {DATA} --init runs/base/model --name coded --max-steps 4 {flags}"));
+    // `generate` stores the weights as the run does.
+    let trained = logits(&sandbox, "runs/coded", "");
+    assert_eq!(trained, logits(&sandbox, "runs/coded", "--base-weights nf4"));
+    let plain = logits(&sandbox, "runs/coded", "--base-weights off");
+    assert!(largest_difference(&trained, &plain) > 1e-4);
+
+    let merge = |out: &str, more: &str, words: &[&str]| {
+        let said = sandbox.run(&format!("merge --checkpoint runs/coded --out {out} --device cpu {more}"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        for word in words {
+            assert!(said.stderr.contains(word), "{word}: {}", said.stderr);
+        }
+        logits(&sandbox, out, "")
+    };
+    let words = ["trained over weights in nf4, into the F32 weights of", "in the run's codes"];
+    assert!(largest_difference(&merge("plain", "", &words), &plain) < 1e-5);
+    let words = ["trained over weights in nf4, into the weights decoded from nf4, in F32, of"];
+    assert!(largest_difference(&merge("decoded", "--base-weights nf4", &words), &trained) < 1e-5);
+}

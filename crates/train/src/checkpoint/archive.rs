@@ -8,11 +8,12 @@ use memmap2::Mmap;
 use plimsoll_files::{is_there, open_regular, read_at_most};
 use plimsoll_units::Bytes;
 use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorView};
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorInfo, TensorView};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 /// Room for a million tensors.
@@ -37,6 +38,14 @@ struct Shard {
     metadata: Metadata,
     /// Offset of the tensors, after the header.
     start: usize,
+}
+
+/// A file of an archive.
+pub(super) struct ArchiveFile<'a> {
+    pub(super) path: &'a Path,
+    pub(super) bytes: &'a [u8],
+    /// The tensors and the places of their bytes, in order.
+    pub(super) tensors: Vec<(String, Range<usize>)>,
 }
 
 #[derive(Deserialize)]
@@ -77,7 +86,6 @@ impl Archive {
         Ok(Self { path: path.to_owned(), shards, places })
     }
 
-    /// The path of the file, or of the index.
     /// A checksum of the files' headers, and of parts of their tensors: two sets of weights of a model differ in it, and it
     /// takes no time to read. Reads the files, since a part of a mapping can keep megabytes around it resident. Errors: `Io`.
     pub(super) fn fingerprint(&self) -> Result<String, CheckpointError> {
@@ -102,8 +110,21 @@ impl Archive {
         Ok(hasher.finalize().to_hex().to_string())
     }
 
+    /// The path of the file, or of the index.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The files, each with its tensors in the order of their bytes.
+    pub(super) fn files(&self) -> impl Iterator<Item = ArchiveFile<'_>> {
+        self.shards.iter().map(|shard| {
+            let place = |(name, info): (String, &TensorInfo)| {
+                (name, shard.start + info.data_offsets.0..shard.start + info.data_offsets.1)
+            };
+            let mut tensors = shard.metadata.tensors().into_iter().map(place).collect::<Vec<_>>();
+            tensors.sort_by_key(|(_, range)| range.start);
+            ArchiveFile { path: &shard.path, bytes: &shard.bytes, tensors }
+        })
     }
 
     pub(super) fn has(&self, name: &str) -> bool {

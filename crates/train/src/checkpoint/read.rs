@@ -223,11 +223,11 @@ fn check_codes(engine: &Engine, archive: &Archive) -> Result<(), CheckpointError
     Ok(())
 }
 
-fn is_float(dtype: DType) -> bool {
+pub(super) fn is_float(dtype: DType) -> bool {
     dtype == DType::F32 || dtype.is_half()
 }
 
-fn dtype_of(view: &TensorView) -> Option<DType> {
+pub(super) fn dtype_of(view: &TensorView) -> Option<DType> {
     match view.dtype() {
         Dtype::F32 => Some(DType::F32),
         Dtype::F16 => Some(DType::F16),
@@ -288,7 +288,7 @@ fn other_family(archive: &Archive, names: &[String]) -> CheckpointError {
 }
 
 /// The error for a missing tensor: it may be present in an unsupported form.
-fn missing_tensor(archive: &Archive, name: &str) -> CheckpointError {
+pub(super) fn missing_tensor(archive: &Archive, name: &str) -> CheckpointError {
     if let Some(tensor) = packed(name).find(|packed| archive.has(packed)) {
         let found = archive.view(&tensor).map_or("integers".to_owned(), |view| describe(&view));
         let path = archive.file_of(&tensor).to_owned();

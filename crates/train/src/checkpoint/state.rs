@@ -2,6 +2,7 @@
 
 use crate::LossScale;
 use plimsoll_data::StepBatches;
+use plimsoll_graph::WeightCodes;
 use serde::{Deserialize, Serialize};
 
 /// A file of the checkpoint.
@@ -53,6 +54,9 @@ pub struct RunState {
     /// A checksum of the weights below the adapters, which the checkpoint does not contain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
+    /// The codes in which the run stores the weights below the adapters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_codes: Option<WeightCodes>,
     /// The last completed step.
     pub step: u64,
     /// Samples trained on: the position in the seeded order of the data, and the counter of dropout.
@@ -154,6 +158,7 @@ mod tests {
             version: RunState::VERSION,
             branch: 0,
             base: Some("c0ffee".into()),
+            base_codes: Some(WeightCodes::Nf4),
             step: 7,
             samples_seen: 224,
             seen: TrainingCounts { tokens: 14336, targets: 14000, padding: 3, truncated: 1 },

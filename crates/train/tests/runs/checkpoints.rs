@@ -320,6 +320,7 @@ proptest! {
         let state = RunState {
             branch: step,
             base: None,
+            base_codes: None,
             updates: step,
             loss_scale: None,
             precision: String::new(),

@@ -8,27 +8,20 @@ mod prompts;
 
 use self::answer::Answer;
 use self::prompts::{Addressing, Prompt, PromptArgs};
-use super::adapters::{self, Below};
 use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
 use super::cards::DeviceArgs;
+use super::checkpoint::{SamplingPlan, Source};
 use super::failure::{exit_code, io_failure};
-use super::hub;
 use super::levers::BaseChoice;
 use super::model::Chosen;
 use super::options::{number_from_zero, part, positive_size};
 use super::request::PREFILL;
-use super::{Failure, in_pool, model};
+use super::{Failure, in_pool};
 use crate::streams::{talk, write_text};
-use ::plimsoll_plan::plan_sampling;
-use ::plimsoll_train::checkpoint::{
-    ADAPTER_CONFIG_FILE, AVERAGE_FILE, CONFIG_FILE, CheckpointError, load_adapters, load_averages, load_weights,
-    newest_whole,
-};
 use ::plimsoll_train::{Engine, Sampling, Writer};
 use clap::Args;
 use plimsoll_data::{AnswerEnds, Tokenizer, TokenizerSpec};
-use plimsoll_files::{is_file, is_folder};
 use plimsoll_graph::SampleShape;
 use plimsoll_render::memory;
 use serde_json::json;
@@ -51,9 +44,9 @@ pub(super) struct GenerateArgs {
     tokenizer: Option<String>,
     #[command(flatten)]
     prompts: PromptArgs,
-    /// Format of the weights of linear layers in memory; a run with `--base-weights` needs its own
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = BaseChoice::Off)]
-    base_weights: BaseChoice,
+    /// Format of the weights of linear layers in memory [default: that of the run]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    base_weights: Option<BaseChoice>,
     /// Prompts per batch; prompts to continue are batched only with prompts of the same length
     #[arg(long, value_name = "N", value_parser = positive_size, default_value = "8")]
     batch: usize,
@@ -89,9 +82,8 @@ pub(super) struct GenerateArgs {
     blas: BlasArgs,
 }
 
-pub(super) fn run(mut args: GenerateArgs) -> Result<u8, Failure> {
+pub(super) fn run(args: GenerateArgs) -> Result<u8, Failure> {
     args.budget.refuse_range("generate")?;
-    args.checkpoint = hub::weights_of(args.checkpoint, args.download)?;
     let threads = args.budget.threads()?;
     args.blas.choose()?;
     in_pool(threads, || args.generate())
@@ -99,42 +91,33 @@ pub(super) fn run(mut args: GenerateArgs) -> Result<u8, Failure> {
 
 impl GenerateArgs {
     fn generate(&self) -> Result<u8, Failure> {
-        let folder = self.folder()?;
-        let averages = folder.join(AVERAGE_FILE);
-        if self.ema && !is_file(&averages).map_err(io_failure(averages.display()))? {
-            let message = format!("{} has no averaged weights", folder.display());
-            return Err(Failure::bad_input(message)
-                .hint("train with `--ema 0.999` to keep them, or omit `--ema` to use the weights themselves"));
-        }
-        let below = adapters::below(&folder, self.download)?;
-        let base = below.as_ref().map_or(&folder, |below| &below.weights);
-        let has = |folder: &Path| is_file(&folder.join(CONFIG_FILE)).map_err(io_failure(folder.display()));
-        let of_model = if has(&folder)? { &folder } else { base };
-        let chosen = model::open(&of_model.join(CONFIG_FILE).to_string_lossy())?;
-        if chosen.config.is_encoder() {
+        let source = Source::open(&self.checkpoint, self.download)?;
+        source.check_averages(self.ema)?;
+        if source.chosen.config.is_encoder() {
             return Err(Failure::bad_input(format!(
                 "{} is an encoder: it computes vectors of texts and writes none",
-                chosen.name
+                source.chosen.name
             ))
             .hint("`--model` takes a decoder, or an encoder with a decoder, such as `t5-nano`"));
         }
+        let chosen = &source.chosen;
         let spec = match &self.tokenizer {
             Some(spec) => spec.parse::<TokenizerSpec>()?,
-            None => chosen.default_tokenizer(Some(of_model))?,
+            None => chosen.default_tokenizer(Some(source.of_model()))?,
         };
         let tokenizer = Tokenizer::open(&spec)?;
         tokenizer.special_in_words().into_iter().for_each(|words| talk(format_args!("tokenizer: {words}")));
-        let addressing = self.prompts.addressing(&folder, &tokenizer, &chosen)?;
+        let addressing = self.prompts.addressing(&source.folder, &tokenizer, chosen)?;
         let is_conversation = self.prompts.is_conversation() && self.logits.is_none();
         let prompts = match is_conversation {
             true => vec![],
-            false => self.prompts.prompts(&addressing, &tokenizer, &chosen)?,
+            false => self.prompts.prompts(&addressing, &tokenizer, chosen)?,
         };
-        let Sizes { rows, longest, positions } = self.sizes(&chosen, &prompts)?;
+        let Sizes { rows, longest, positions } = self.sizes(chosen, &prompts)?;
         let shape = SampleShape { rows, prefill: PREFILL, capacity: positions, source: longest };
-        let engine = self.engine(&folder, below.as_ref(), &chosen, &shape)?;
+        let engine = self.engine(&source, &shape)?;
         let Addressing { template, ends } = addressing;
-        let mut session = Session { args: self, engine, tokenizer, chosen, ends, positions };
+        let mut session = Session { args: self, engine, tokenizer, chosen: source.chosen, ends, positions };
         let result = match (&self.logits, template) {
             (Some(path), _) => session.write_logits(&prompts[0].ids, path).map_err(Stopped::Failure),
             (None, Some(template)) if is_conversation => session.converse(&template),
@@ -172,68 +155,17 @@ impl GenerateArgs {
     }
 
     /// An engine with the weights.
-    fn engine(
-        &self,
-        folder: &Path,
-        below: Option<&Below>,
-        chosen: &Chosen,
-        shape: &SampleShape,
-    ) -> Result<Engine, Failure> {
-        let opened = self.device.open(&self.budget, None)?;
-        let (targets, budget) = (opened.device.targets, opened.device.budget.bytes);
-        let (adapters, codes) = (below.map(|below| &below.adapters), self.base_weights.codes());
-        let (graph, plan) = plan_sampling(&chosen.config, adapters, shape, codes, &targets, budget)?;
-        if plan.peak() > budget {
-            let short = plan.peak() - budget;
-            let message = format!("{} needs {}, the budget is {budget} (short {short})", chosen.name, plan.peak());
-            let failure = Failure::new(exit_code::DOES_NOT_FIT, message);
-            let failure = match opened.uuid() {
-                Some(uuid) => failure.naming_holders(&uuid),
-                None => failure,
-            };
-            return Err(failure.hint(match self.budget.vram {
-                Some(_) => "use a larger `--vram` or fewer `--max-tokens`",
-                None => "use fewer `--max-tokens`, or end other programs that use memory",
-            }));
-        }
-        opened.check_free(&self.budget, &plan)?;
-        let mut engine = Engine::new(opened.into_device(&self.budget), &graph, plan)?;
-        if let Some(below) = below {
-            load_weights(&mut engine, &below.weights)?;
-        }
-        if self.ema {
-            load_averages(&mut engine, folder)?;
-        } else if below.is_some() {
-            load_adapters(&mut engine, folder)?;
-        } else {
-            load_weights(&mut engine, folder)?;
-        }
+    fn engine(&self, source: &Source, shape: &SampleShape) -> Result<Engine, Failure> {
+        let codes = self.base_weights.map_or(source.codes, BaseChoice::codes);
+        let plan = SamplingPlan { source, adapters: source.adapters(), codes, shape };
+        let smaller = "use fewer `--max-tokens`";
+        let mut engine = plan.engine(&self.device, &self.budget, smaller)?;
+        source.load(&mut engine, self.ema)?;
         Ok(engine)
     }
 
     fn sampling(&self) -> Sampling {
         Sampling { temperature: self.temperature as f32, top_k: self.top_k, top_p: self.top_p, seed: self.seed }
-    }
-
-    /// The folder with the weights.
-    fn folder(&self) -> Result<PathBuf, Failure> {
-        let checkpoints = self.checkpoint.join("checkpoints");
-        let is_run = is_folder(&checkpoints).map_err(io_failure(checkpoints.display()))?;
-        let config = self.checkpoint.join(CONFIG_FILE);
-        let adapters = self.checkpoint.join(ADAPTER_CONFIG_FILE);
-        let has = |file: &Path| is_file(file).map_err(io_failure(file.display()));
-        if !is_run && (has(&config)? || has(&adapters)?) {
-            return Ok(self.checkpoint.clone());
-        } else if !is_run {
-            let message = format!("{} is neither a run nor a folder with a {CONFIG_FILE}", self.checkpoint.display());
-            return Err(Failure::bad_input(message)
-                .hint("`--checkpoint` takes runs/NAME, a checkpoint in it, or a folder saved by `transformers`"));
-        }
-        let newest = newest_whole(&checkpoints)?;
-        for skipped in newest.skipped {
-            talk(format_args!("warning: skipping checkpoint {}: {}", skipped.path.display(), skipped.reason));
-        }
-        Ok(newest.found.ok_or(CheckpointError::None { path: self.checkpoint.clone() })?.0)
     }
 }
 
