@@ -193,6 +193,12 @@ fn every_command_uses_little_outside_its_plan() {
         ),
         (kept, "generate --checkpoint runs/run --vram 1 --max-tokens 4 --prompt line --json"),
         (kept, "generate --checkpoint runs/run --vram 1 --logits logits.json --prompt line --json"),
+        (
+            kept,
+            "train --init runs/run/model --method lora --lora-rank 2 --data large.txt --tokenizer gpt2 --seq-len 32 \
+             --global-batch 4 --max-steps 1 --sample-tokens 0 --vram 1 --name adapted --cache-dir cache --runs-dir runs --json",
+        ),
+        (kept, "merge --checkpoint runs/adapted --out merged --no-check"),
         (36, "report runs/run"),
         (36, "replay snapshot.pickle --html memory.html"),
         (48, "estimate --model google/flan-t5-xl --precision pure-bf16 --micro-batch 8 --seq-len 16 --gpu 5090"),

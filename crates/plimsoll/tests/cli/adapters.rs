@@ -236,3 +236,19 @@ fn adapters_over_codes_are_merged_into_either_weights() {
     let words = ["trained over weights in nf4, into the weights decoded from nf4, in F32, of"];
     assert!(largest_difference(&merge("decoded", "--base-weights nf4", &words), &trained) < 1e-5);
 }
+
+#[test]
+fn a_file_of_another_trainer_with_adapters_runs() {
+    let sandbox = sandbox();
+    sandbox.write(
+        "axolotl.yaml",
+        "base_model: runs/base/model\ndatasets:\n  - path: text.txt\n    type: completion\nsequence_len: 24\nmicro_batch_size: 2\n\
+         gradient_accumulation_steps: 2\nmax_steps: 2\nadapter: lora\nlora_r: 2\nlora_alpha: 6\nlora_dropout: 0.1\n\
+         lora_target_modules: [c_attn, c_fc]\n",
+    );
+    must(&sandbox, "train --config axolotl.yaml --name of-file --device cpu --cache-dir cache --sample-tokens 0");
+    let config = fs::read_to_string(file(&sandbox, "of-file", 2, "adapter_config.json")).expect("adapters");
+    let config: serde_json::Value = serde_json::from_str(&config).expect("JSON");
+    assert_eq!((&config["r"], &config["lora_alpha"]), (&2.into(), &6.into()));
+    assert_eq!(config["target_modules"], serde_json::json!(["c_attn", "c_fc"]));
+}

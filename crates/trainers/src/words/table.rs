@@ -41,6 +41,24 @@ const TRAIN_ON_ANSWERS: &[(&str, &[Assignment])] =
 /// Whether chats are trained on all turns; `false` is the default.
 const TRAIN_ON_ALL: &[(&str, &[Assignment])] = &[("true", &[(Setting::TrainOn, "all")]), ("false", &[])];
 
+/// What is trained, by the names of adapters.
+const ADAPTERS: &[(&str, &[Assignment])] =
+    &[("full", &[]), ("none", &[]), ("lora", &[(Setting::Method, "lora")]), ("qlora", &[(Setting::Method, "qlora")])];
+
+/// Adapters of all linear layers, as PEFT and LLaMA-Factory write it.
+const ALL_LINEAR: &[(&str, &[Assignment])] =
+    &[("all-linear", &[(Setting::LoraTargets, "all-linear")]), ("all", &[(Setting::LoraTargets, "all-linear")])];
+
+/// Whether MLPs have adapters, in torchtune.
+const MLP_TARGETS: &[(&str, &[Assignment])] =
+    &[("true", &[(Setting::LoraTargets, "gate_proj,up_proj,down_proj")]), ("false", &[])];
+
+/// Whether frozen weights are in 4 or 8 bits.
+const IN_4_BITS: &[(&str, &[Assignment])] = &[("true", &[(Setting::BaseWeights, "nf4")]), ("false", &[])];
+const IN_8_BITS: &[(&str, &[Assignment])] = &[("true", &[(Setting::BaseWeights, "int8")]), ("false", &[])];
+const BITS: &[(&str, &[Assignment])] =
+    &[("4", &[(Setting::BaseWeights, "nf4")]), ("8", &[(Setting::BaseWeights, "int8")])];
+
 /// Whether the run is logged for W&B.
 const WANDB: &[(&str, &[Assignment])] = &[("true", &[(Setting::LogTo, "wandb")]), ("false", &[])];
 
@@ -107,7 +125,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("adam_epsilon", &[], Name(Setting::AdamEps)),
     ("adam_epsilon2", &[], Missing(Reason::OtherOptimizer)),
     ("adamw_*", &[Ignored(SHARED)], Unknown),
-    ("adapter", &[], Missing(Reason::NoAdapters)),
+    ("adapter", &[], Choice(ADAPTERS)),
     ("adapter_folder", &[Ignored(&[LlamaFactory])], Missing(Reason::NoAdapters)),
     ("adapter_name_or_path", &[Ignored(&[LlamaFactory])], Missing(Reason::NoAdapters)),
     ("add_special_tokens", &[Unmodeled(&[LlamaFactory], OWN_VOCABULARY)], Missing(Reason::OtherModel)),
@@ -115,7 +133,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("added_tokens_overrides", &[Unmodeled(&[Axolotl], OWN_VOCABULARY)], Unknown),
     ("added_tokens_overrides*", &[], Missing(Reason::OtherModel)),
     ("additional_special_tokens", &[Ignored(&[Axolotl])], Unknown),
-    ("additional_target", &[Unmodeled(&[LlamaFactory], TRAINED_MODULES)], Adapter),
+    ("additional_target", &[Unmodeled(&[LlamaFactory], TRAINED_MODULES)], Name(Setting::LoraModulesToSave)),
     ("apollo_*", &[Unmodeled(&[LlamaFactory], TRAINING_MAY_NEED_LESS)], Missing(Reason::OtherOptimizer)),
     ("asft_alpha", &[Unmodeled(&[LlamaFactory], PLAIN_LOSS_WITHOUT_REFERENCE)], Missing(Reason::OtherTraining)),
     ("assistant_only_loss", &[Ignored(&[Unsloth])], Choice(TRAIN_ON_ANSWERS)),
@@ -386,7 +404,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("fake_quant_after_n_steps", &[Unmodeled(&[Torchtune], NOT_MODELED)], Unknown),
     ("fast_inference", &[Ignored(&[Unsloth])], Nothing(Reason::TrainCommand)),
     ("finetune_*", &[Unmodeled(&[Unsloth], LAYERS_ALIKE)], Adapter),
-    ("finetuning_type", &[], Only(&["full"], Reason::NoAdapters)),
+    ("finetuning_type", &[], Choice(ADAPTERS)),
     ("fix_tokenizer", &[Ignored(&[Unsloth])], Unknown),
     ("fix_untrained_tokens", &[Ignored(&[Axolotl])], Instead(&[], Reason::EmbeddingsAsStored)),
     ("flash_attention", &[], Nothing(Reason::TiledAttention)),
@@ -433,7 +451,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
         &[Ignored(&[HuggingFace, Axolotl, LlamaFactory, LlamaFactoryV1, Unsloth])],
         Nothing(Reason::Deterministic),
     ),
-    ("full_finetuning", &[], Only(&["true"], Reason::NoAdapters)),
+    ("full_finetuning", &[], Choice(&[("true", &[]), ("false", &[])])),
     ("fused_attn_kernel", &[Unmodeled(&[Axolotl], OTHER_KERNELS)], Nothing(Reason::Precompiled)),
     ("galore_*", &[Unmodeled(&[LlamaFactory], TRAINING_MAY_NEED_LESS)], Missing(Reason::OtherOptimizer)),
     ("gc_collect_steps", &[Ignored(&[Axolotl])], Nothing(Reason::PlannedMemory)),
@@ -511,8 +529,8 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("lm_eval_*", &[Ignored(&[Axolotl])], Nothing(Reason::TrainCommand)),
     ("load_best_model_at_end", &[Ignored(SHARED)], Nothing(Reason::BestCheckpointNamed)),
     ("load_in_16bit", &[Ignored(&[Unsloth])], Unknown),
-    ("load_in_4bit", &[], Missing(Reason::NotQuantized)),
-    ("load_in_8bit", &[Unmodeled(&[HuggingFace, Axolotl, Unsloth], EIGHT_BIT_WEIGHTS)], Missing(Reason::NotQuantized)),
+    ("load_in_4bit", &[], Choice(IN_4_BITS)),
+    ("load_in_8bit", &[Unmodeled(&[HuggingFace, Axolotl, Unsloth], EIGHT_BIT_WEIGHTS)], Choice(IN_8_BITS)),
     ("load_in_fp8", &[Unmodeled(&[Unsloth], NOT_MODELED)], Unknown),
     ("local_rank", &[Ignored(SHARED)], Nothing(Reason::OneDevice)),
     ("loftq_config", &[], Adapter),
@@ -536,7 +554,11 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("lora_o_kernel", &[Unmodeled(&[Axolotl], KERNEL_ACTIVATIONS)], Unknown),
     ("lora_on_cpu", &[Ignored(&[Axolotl])], Unknown),
     ("lora_qkv_kernel", &[Unmodeled(&[Axolotl], KERNEL_ACTIVATIONS)], Unknown),
+    ("lora_r", &[], Name(Setting::LoraRank)),
     ("lora_rank_pattern*", &[Unmodeled(&[Axolotl], ONE_RANK)], Unknown),
+    ("lora_target", &[], Or(Setting::LoraTargets, ALL_LINEAR)),
+    ("lora_target_linear", &[], Choice(&[("true", &[(Setting::LoraTargets, "all-linear")]), ("false", &[])])),
+    ("lora_target_modules", &[], Or(Setting::LoraTargets, ALL_LINEAR)),
     (
         "lora_target_parameters",
         &[Unmodeled(&[HuggingFace], MAY_NEED_MORE), Unmodeled(&[Axolotl], ADAPTED_PARAMETERS)],
@@ -619,9 +641,13 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("model.*", &[Unmodeled(&[Torchtune], DEFAULT_SIZES)], Unknown),
     ("model._component_", &[], Model),
     ("model.apply_lora*", &[], Adapter),
+    ("model.apply_lora_to_mlp", &[], Choice(MLP_TARGETS)),
     ("model.lora_*", &[], Adapter),
-    ("model.lora_alpha", &[Ignored(&[Torchtune])], Unknown),
-    ("model.quantize_base", &[], Missing(Reason::NotQuantized)),
+    ("model.lora_alpha", &[Ignored(&[Torchtune])], Name(Setting::LoraAlpha)),
+    ("model.lora_attn_modules", &[], Name(Setting::LoraTargets)),
+    ("model.lora_dropout", &[], Name(Setting::LoraDropout)),
+    ("model.lora_rank", &[], Name(Setting::LoraRank)),
+    ("model.quantize_base", &[], Choice(IN_4_BITS)),
     ("model.use_dora", &[Unmodeled(&[Torchtune], DORA_MAGNITUDES)], Adapter),
     ("model_class", &[Ignored(&[LlamaFactoryV1])], Nothing(Reason::ConfigJson)),
     ("model_config", &[], Missing(Reason::OtherModel)),
@@ -723,9 +749,12 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("peft_config*", &[], Adapter),
     ("peft_config.*", &[Unmodeled(&[LlamaFactoryV1], TRAINING_NOT_MODELED)], Unknown),
     ("peft_config.bias", &[Ignored(&[LlamaFactoryV1])], Unknown),
-    ("peft_config.lora_alpha", &[Ignored(&[LlamaFactoryV1])], Unknown),
-    ("peft_config.name", &[], Missing(Reason::NoAdapters)),
-    ("peft_config.task_type", &[Ignored(&[LlamaFactoryV1])], Unknown),
+    ("peft_config.lora_alpha", &[Ignored(&[LlamaFactoryV1])], Name(Setting::LoraAlpha)),
+    ("peft_config.lora_dropout", &[], Name(Setting::LoraDropout)),
+    ("peft_config.name", &[], Choice(ADAPTERS)),
+    ("peft_config.r", &[], Name(Setting::LoraRank)),
+    ("peft_config.target_modules", &[], Or(Setting::LoraTargets, ALL_LINEAR)),
+    ("peft_config.task_type", &[Ignored(&[LlamaFactoryV1])], Only(&["CAUSAL_LM"], Reason::NoAdapters)),
     ("peft_ensure_weight_tying", &[Ignored(&[Axolotl])], Unknown),
     ("peft_init_lora_weights", &[Ignored(&[Axolotl])], Unknown),
     ("peft_layer_replication", &[Unmodeled(&[Axolotl], LAYERS_ONCE)], Unknown),
@@ -733,7 +762,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("peft_layers_to_transform", &[Unmodeled(&[Axolotl], ADAPTERS_IN_ALL_LAYERS)], Unknown),
     ("peft_trainable_token_indices*", &[Unmodeled(&[Axolotl], ONE_RANK)], Unknown),
     ("peft_use_dora", &[Unmodeled(&[Axolotl], DORA_MAGNITUDES)], Unknown),
-    ("peft_use_rslora", &[Ignored(&[Axolotl])], Unknown),
+    ("peft_use_rslora", &[Ignored(&[Axolotl])], Name(Setting::Rslora)),
     ("per_device_eval_batch_size", &[], Nothing(Reason::PlannedMemory)),
     ("per_device_train_batch_size", &[], Name(Setting::MicroBatch)),
     ("per_gpu_*", &[], Nothing(Reason::OldMicroBatchName)),
@@ -789,9 +818,11 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("qlora_sharded_model_loading", &[Ignored(&[Axolotl])], Unknown),
     ("quant_config*", &[], Missing(Reason::NotQuantized)),
     ("quant_config.*", &[Ignored(&[LlamaFactoryV1])], Unknown),
+    ("quant_config.name", &[], Only(&["bnb"], Reason::NotQuantized)),
+    ("quant_config.quantization_bit", &[], Choice(BITS)),
     ("quantization", &[], Missing(Reason::NotQuantized)),
     ("quantization*", &[Unmodeled(&[Axolotl], NOT_MODELED)], Unknown),
-    ("quantization_bit", &[], Missing(Reason::NotQuantized)),
+    ("quantization_bit", &[], Choice(BITS)),
     ("quantization_config", &[], Missing(Reason::NotQuantized)),
     ("quantization_device_map", &[Ignored(&[LlamaFactory])], Nothing(Reason::OneDevice)),
     ("quantization_method", &[], Nothing(Reason::AnyWeightFormat)),
@@ -799,8 +830,8 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("quantize_moe_experts", &[Unmodeled(&[Axolotl], NOT_MODELED)], Nothing(Reason::NoExperts)),
     ("quantizer*", &[Unmodeled(&[Torchtune], NOT_MODELED)], Missing(Reason::NotQuantized)),
     ("quiet", &[Ignored(&[HuggingFace])], Unknown),
-    ("r", &[], Adapter),
-    ("random_state", &[Ignored(SHARED)], Adapter),
+    ("r", &[], Name(Setting::LoraRank)),
+    ("random_state", &[Ignored(SHARED)], Nothing(Reason::OneSeed)),
     ("ray_*", &[Ignored(&[Axolotl, LlamaFactory])], Nothing(Reason::OneDevice)),
     ("ray_scope", &[Ignored(SHARED)], Unknown),
     ("recipe*", &[Ignored(&[Torchtune])], Unknown),
@@ -903,7 +934,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("swanlab*", &[Ignored(&[Axolotl])], Nothing(Reason::NoUpload)),
     ("swanlab_*", &[Ignored(&[LlamaFactory])], Nothing(Reason::NoUpload)),
     ("target_lang", &[Ignored(&[HuggingFace])], Unknown),
-    ("target_modules", &[], Adapter),
+    ("target_modules", &[], Or(Setting::LoraTargets, ALL_LINEAR)),
     ("target_parameters", &[Unmodeled(&[Unsloth], LAYERS_ALIKE)], Unknown),
     ("task", &[Ignored(&[LlamaFactory])], Unknown),
     ("task_dir", &[Ignored(&[LlamaFactory])], Unknown),
@@ -1014,11 +1045,11 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("use_muon", &[Unmodeled(&[LlamaFactory], AS_OPTIM)], Missing(Reason::OtherOptimizer)),
     ("use_onebitllms", &[Unmodeled(&[Axolotl], OTHER_KERNELS)], Missing(Reason::OtherTraining)),
     ("use_otel_metrics", &[Ignored(&[Axolotl])], Nothing(Reason::NoUpload)),
-    ("use_peft", &[], Missing(Reason::NoAdapters)),
+    ("use_peft", &[], Choice(&[("true", &[(Setting::Method, "lora")]), ("false", &[])])),
     ("use_pose", &[Unmodeled(&[Axolotl], COUNTED_WITHOUT)], Missing(Reason::OtherTraining)),
     ("use_ray", &[Ignored(&[Axolotl])], Nothing(Reason::OneDevice)),
     ("use_reentrant*", &[], Nothing(Reason::OwnRecompute)),
-    ("use_rslora", &[Ignored(&[HuggingFace, LlamaFactory, Unsloth])], Adapter),
+    ("use_rslora", &[Ignored(&[HuggingFace, LlamaFactory, Unsloth])], Name(Setting::Rslora)),
     ("use_scattermoe", &[Unmodeled(&[Axolotl], OTHER_KERNELS)], Nothing(Reason::NoExperts)),
     ("use_sonicmoe", &[Unmodeled(&[Axolotl], OTHER_KERNELS)], Nothing(Reason::NoExperts)),
     ("use_swanlab", &[Ignored(&[Axolotl, LlamaFactory])], Nothing(Reason::NoUpload)),

@@ -11,7 +11,7 @@ use crate::cli::words::{self, Meant, Refusal, is_unwanted, meant, planned_withou
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_trainers::document::{Document, Entry, Value, cut};
 use plimsoll_trainers::notebook;
-use plimsoll_trainers::words::{Meaning, Setting, has_parts, meaning};
+use plimsoll_trainers::words::{Assignment, Meaning, Setting, has_parts, meaning};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -137,6 +137,16 @@ fn trains_all_weights(entries: &[Entry]) -> bool {
     })
 }
 
+/// Whether a setting describes adapters.
+fn is_of_adapters(flag: &str) -> bool {
+    flag.starts_with("lora_") || flag == "rslora"
+}
+
+/// Whether a word's values choose layers for adapters.
+fn chooses_targets(choices: &[(&str, &[Assignment])]) -> bool {
+    choices.iter().flat_map(|(_, settings)| settings.iter()).any(|(setting, _)| is_of_adapters(words::name(*setting)))
+}
+
 struct Reader<'d> {
     document: &'d Document,
     /// The flags of `train`, with underscores.
@@ -195,6 +205,9 @@ impl Reader<'_> {
             // The trainers' value for no limit.
             ("max_steps", Value::Plain(steps)) if steps == "-1" => {}
             ("vram_auto" | "resume", Value::Plain(value)) if value == "false" => {}
+            (flag, value) if self.trains_all && is_of_adapters(flag) => {
+                self.ignore(shown, &value.to_string(), NO_ADAPTERS_ASKED);
+            }
             ("resume", Value::Plain(value)) if value == "true" => self.set("resume", vec!["auto".into()], shown, entry),
             _ => self.name(flag, shown, entry),
         }
@@ -238,6 +251,13 @@ impl Reader<'_> {
                 }
             }
             (Meaning::Adapter, _) if self.trains_all => self.ignore(shown, &value, NO_ADAPTERS_ASKED),
+            (Meaning::Name(setting) | Meaning::Or(setting, _), _) if self.trains_all && is_of_adapters(words::name(setting)) => {
+                self.ignore(shown, &value, NO_ADAPTERS_ASKED);
+            }
+            (Meaning::Choice(choices), _) if self.trains_all && chooses_targets(choices) => {
+                self.ignore(shown, &value, NO_ADAPTERS_ASKED);
+            }
+            (Meaning::Or(setting, _), Value::List(_)) => self.name(words::name(setting), shown, entry),
             (Meaning::Name(Setting::Resume), _) if value == "true" => {
                 self.set("resume", vec!["auto".into()], shown, entry)
             }

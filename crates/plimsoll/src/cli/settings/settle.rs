@@ -23,6 +23,15 @@ const DECIDING: &[&str] = &[
     "log_to",
 ];
 
+/// Lists whose values may be under several keys, all of which count.
+const LISTS: &[&str] = &["data", "lora_targets", "lora_modules_to_save"];
+
+/// Adapters in all linear layers.
+const ALL_LINEAR: &str = "all-linear";
+
+/// Names of layers in torchtune, and in models' files.
+const TORCHTUNE_LAYERS: &[(&str, &str)] = &[("output_proj", "o_proj"), ("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")];
+
 /// Why the overridden keys change nothing.
 const DECIDED: &str = "another key overrides it";
 const STEPS_COUNT: &str = "`max_steps` ends the run";
@@ -31,19 +40,41 @@ const OTHER_WARMUP: &str = "another key sets the warm-up";
 impl File {
     /// Keeps each setting once, and one of those that exclude each other.
     pub(super) fn settle(&mut self) {
-        self.join_data();
+        LISTS.iter().for_each(|flag| self.join(flag));
+        self.settle_adapters();
         self.leave_each_once();
         self.settle_warmup();
         let has_steps = self.sets.iter().any(|set| set.flag == "max_steps");
         self.leave_out(STEPS_COUNT, |set| has_steps && set.flag == "epochs");
     }
 
-    /// Files may be named under several keys; all of them are read.
-    fn join_data(&mut self) {
-        let (data, others): (Vec<_>, Vec<_>) = self.sets.drain(..).partition(|set| set.flag == "data");
+    /// Joins the values of several keys for one list.
+    fn join(&mut self, flag: &str) {
+        let (same, others): (Vec<_>, Vec<_>) = self.sets.drain(..).partition(|set| set.flag == flag);
         self.sets = others;
-        let values = data.iter().flat_map(|set| set.values.clone()).collect();
-        self.sets.extend(data.into_iter().next().map(|first| Set { values, ..first }));
+        let values = same.iter().flat_map(|set| set.values.clone()).collect();
+        self.sets.extend(same.into_iter().next().map(|first| Set { values, ..first }));
+    }
+
+    /// The targets of adapters as Plimsoll names them. PEFT's own settings of adapters, which have no key for the method, are
+    /// for adapters.
+    fn settle_adapters(&mut self) {
+        if let Some(targets) = self.sets.iter_mut().find(|set| set.flag == "lora_targets") {
+            if targets.values.iter().any(|name| name == ALL_LINEAR) {
+                targets.values = vec![ALL_LINEAR.to_owned()];
+            }
+            let own = |name: &mut String| {
+                if let Some((_, own)) = TORCHTUNE_LAYERS.iter().find(|(other, _)| name == other) {
+                    (*own).clone_into(name);
+                }
+            };
+            targets.values.iter_mut().for_each(own);
+        }
+        let rank = self.sets.iter().find(|set| set.flag == "lora_rank" && set.key == "r");
+        if let Some(rank) = rank.filter(|_| !self.sets.iter().any(|set| set.flag == "method")) {
+            let (flag, values) = ("method".to_owned(), vec!["lora".to_owned()]);
+            self.sets.push(Set { flag, values, key: rank.key.clone(), line: rank.line, gives_way_to: vec![] });
+        }
     }
 
     fn leave_each_once(&mut self) {

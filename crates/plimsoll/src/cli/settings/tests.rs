@@ -169,7 +169,7 @@ fn replaced_requests_are_reported() {
 fn plan_needs_no_data_or_output() {
     let text = "base_model: meta-llama/Llama-3.2-1B\ndatasets:\n  - path: tatsu-lab/alpaca\n    type: alpaca\n    field: a\n  \
                 - path: other/set\n    field: b\noutput_dir: /nowhere/at/all\nwandb_project: x\nreport_to: nothing\n\
-                chat_template: llama3\ntokenizer: /nowhere/tokenizer.json\nadapter: lora\nlora_r: 8\nmade_up: 3\n\
+                chat_template: llama3\ntokenizer: /nowhere/tokenizer.json\nuse_dora: true\nloraplus_lr_ratio: 8\nmade_up: 3\n\
                 optimizer: muon\nsequence_len: 1024\n";
     let mut file = File::parse(text, false).expect("keys with values");
     assert!(file.problems.is_empty(), "{:?}", file.problems);
@@ -179,7 +179,7 @@ fn plan_needs_no_data_or_output() {
     let unused = keys_by_reason(&file.unused);
     for expected in [
         "`datasets.path`, `datasets.field`, `output_dir`, `wandb_project`, `report_to` (only `plimsoll train` reads data",
-        "`adapter`, `lora_r` (the keys of adapters are not read: the plan trains all weights",
+        "`use_dora`, `loraplus_lr_ratio` (the plan is without it: adapters are LoRA's",
         "`optimizer` (the plan uses AdamW)",
         "`made_up` (not a known setting",
     ] {
@@ -188,5 +188,55 @@ fn plan_needs_no_data_or_output() {
     for text in ["rl: dpo", "sequence_length: 3", "sequence_len: many"] {
         let file = File::parse(text, false).expect("keys with values");
         assert!(!file.problems.is_empty() || file.sets.iter().any(|set| refused(set).is_some()), "{text}");
+    }
+}
+
+/// The settings of adapters in the files of trainers.
+#[test]
+fn adapters_of_trainers_are_read() {
+    for (text, expected) in [
+        (
+            "adapter: qlora\nload_in_4bit: true\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\nlora_target_linear: true\n\
+             lora_target_modules: [q_proj]\npeft_use_rslora: true\nlora_modules_to_save: [embed_tokens, lm_head]",
+            "base_weights = nf4; lora_alpha = 16; lora_dropout = 0.05; lora_modules_to_save = embed_tokens lm_head; lora_rank = 32; \
+             lora_targets = all-linear; method = qlora; rslora = true",
+        ),
+        (
+            "finetuning_type: lora\nlora_rank: 8\nlora_target: q_proj,v_proj\nquantization_bit: 8\nadditional_target: lm_head",
+            "base_weights = int8; lora_modules_to_save = lm_head; lora_rank = 8; lora_targets = q_proj,v_proj; method = lora",
+        ),
+        ("finetuning_type: lora\nlora_target: all", "lora_targets = all-linear; method = lora"),
+        (
+            "use_peft: true\nlora_r: 4\nlora_target_modules: all-linear\nuse_rslora: false\nload_in_4bit: false",
+            "lora_rank = 4; lora_targets = all-linear; method = lora; rslora = false",
+        ),
+        // Unsloth and PEFT have no key for the method.
+        (
+            "r: 16\nlora_alpha: 16\nlora_dropout: 0\nbias: none\ntarget_modules: [q_proj, down_proj]\nload_in_4bit: true\n\
+             random_state: 3407\nuse_rslora: false\nloftq_config: null",
+            "base_weights = nf4; lora_alpha = 16; lora_dropout = 0; lora_rank = 16; lora_targets = q_proj down_proj; method = lora; \
+             rslora = false",
+        ),
+        (
+            "model:\n  _component_: torchtune.models.llama3_2.qlora_llama3_2_1b\n  lora_attn_modules: [q_proj, output_proj]\n  \
+             apply_lora_to_mlp: true\n  apply_lora_to_output: false\n  lora_rank: 64\n  lora_alpha: 128\n  lora_dropout: 0.0",
+            "lora_alpha = 128; lora_dropout = 0.0; lora_rank = 64; lora_targets = q_proj o_proj gate_proj,up_proj,down_proj; \
+             method = qlora; model = llama-3.2-1b",
+        ),
+        (
+            "peft_config:\n  name: lora\n  r: 16\n  lora_alpha: 32\n  target_modules: all\nquant_config:\n  name: bnb\n  \
+             quantization_bit: 4",
+            "base_weights = nf4; lora_alpha = 32; lora_rank = 16; lora_targets = all-linear; method = lora",
+        ),
+        // These ask for no adapters, and describe some.
+        ("finetuning_type: full\nlora_rank: 8\nlora_target: all", ""),
+        ("adapter:\nlora_r: 8\nlora_alpha: 16\nlora_target_modules: [q_proj]\nlora_target_linear: true", ""),
+    ] {
+        let file = File::parse(text, true).expect("keys with values");
+        assert!(file.problems.is_empty(), "{text}: {:?}", file.problems);
+        let mut sets = file.sets.iter().map(|set| format!("{} = {}", set.flag, set.values.join(" "))).collect::<Vec<_>>();
+        sets.sort();
+        assert_eq!(sets.join("; "), expected, "{text}");
+        assert!(file.sets.iter().all(|set| refused(set).is_none()), "{text}");
     }
 }

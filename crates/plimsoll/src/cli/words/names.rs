@@ -23,13 +23,21 @@ pub(super) fn optimizer(name: &str) -> Result<Vec<(&'static str, String)>, Refus
     Ok(settings.map(|(name, value)| (name, value.to_owned())).collect())
 }
 
-/// The preset that a torchtune function builds: `torchtune.models.llama3_2.llama3_2_1b`. Errors: the function adds
-/// adapters, or there is no such preset.
-pub(in crate::cli) fn model(function: &str) -> Result<String, Refusal> {
+/// The preset that a torchtune function builds, as in `torchtune.models.llama3_2.llama3_2_1b`, and the training method if
+/// the function adds adapters. Errors: it adds adapters other than LoRA, or there is no such preset.
+pub(super) fn built(function: &str) -> Result<Vec<(&'static str, String)>, Refusal> {
     let name = function.rsplit('.').next().unwrap_or(function);
-    if name.starts_with("lora_") || name.starts_with("qlora_") {
+    if ["dora_", "qdora_"].iter().any(|prefix| name.starts_with(prefix)) {
         return Err(not_supported(Reason::NoAdapters));
     }
+    let method = ["lora", "qlora"].into_iter().find(|method| name.strip_prefix(method).is_some_and(|rest| rest.starts_with('_')));
+    let model = ("model", model(&without_adapters(function))?);
+    Ok([model].into_iter().chain(method.map(|method| ("method", method.to_owned()))).collect())
+}
+
+/// The preset of a torchtune function without adapters. Errors: there is none.
+pub(in crate::cli) fn model(function: &str) -> Result<String, Refusal> {
+    let name = function.rsplit('.').next().unwrap_or(function);
     let name = name.replace("code_llama2", "codellama");
     let plain = ["_base", "_instruct"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
     let preset = ModelConfig::preset_names().into_iter().find(|preset| squeezed(preset) == squeezed(plain));
@@ -81,7 +89,13 @@ mod tests {
             assert_eq!(model(function).as_deref(), Ok(preset), "{function}");
         }
         assert_eq!(model("torchtune.models.phi3.phi3_mini").unwrap_err().what, "is not known");
-        let adapters = model("torchtune.models.llama3_2.lora_llama3_2_1b").unwrap_err();
-        assert_eq!(adapters.instead, Some(Reason::NoAdapters));
+        let built = |prefix: &str| built(&format!("torchtune.models.llama3_2.{prefix}llama3_2_1b"));
+        let of = |method: Option<&'static str>| {
+            let method = method.map(|method| ("method", method.to_owned()));
+            Ok([("model", "llama-3.2-1b".to_owned())].into_iter().chain(method).collect())
+        };
+        assert_eq!(built(""), of(None));
+        assert_eq!((built("lora_"), built("qlora_")), (of(Some("lora")), of(Some("qlora"))));
+        assert_eq!(built("dora_").unwrap_err().instead, Some(Reason::NoAdapters));
     }
 }

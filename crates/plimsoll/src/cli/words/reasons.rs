@@ -39,8 +39,8 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
         Reason::ModelList => "`plimsoll models` lists the models",
         Reason::NearestPrecision => "`precision: bf16` is the nearest",
         Reason::NoAdapters => {
-            "these keys of adapters are not read: omit them, and use `method: lora` or `method: qlora` with `lora_rank`, \
-     `lora_alpha` and `lora_targets`"
+            "adapters are LoRA's: `method: lora` or `method: qlora`, with `lora_rank`, `lora_alpha`, `lora_dropout`, \
+     `lora_targets` and `rslora`"
         }
         Reason::NoEarlyStopping => {
             "a run does not stop early by itself; `max_steps` ends it sooner, and every checkpoint can be used"
@@ -58,8 +58,7 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
         Reason::NoTemplateArguments => "templates get no extra arguments",
         Reason::NoUpload => "runs are not uploaded",
         Reason::NotQuantized => {
-            "weights are not trained in 4 or 8 bits: omit it; `precision: bf16-pure` with \
-     `optimizer_state: 8bit` trains in the least memory"
+            "frozen weights are stored in 4 or 8 bits by `base_weights: nf4` or `base_weights: int8`, for adapters"
         }
         Reason::OldMicroBatchName => "it is the old name of `per_device_train_batch_size`",
         Reason::OneDevice => "a run has one device",
@@ -112,9 +111,9 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
 pub(in crate::cli) fn planned_without(refusal: Reason) -> Option<&'static str> {
     match refusal {
         Reason::NoAdapters => {
-            Some("the keys of adapters are not read: the plan trains all weights; `--method lora` trains adapters")
+            Some("the plan is without it: adapters are LoRA's")
         }
-        Reason::NotQuantized => Some("the plan has weights in the type of `precision`, not in 4 or 8 bits"),
+        Reason::NotQuantized => Some("the plan has weights in the type of `precision`; `--base-weights` stores them in 4 or 8 bits"),
         Reason::FreezeInstead => Some("the plan trains all weights"),
         Reason::OtherModel => Some("the plan has the model without it"),
         Reason::OtherTraining => Some("the plan trains on the next token, without it"),
