@@ -33,7 +33,7 @@ impl Source {
     /// Finds a run, a checkpoint, a folder saved by other programs, or a name on the hub. Errors: there is none, it can't
     /// be read, or the weights below its adapters are not there.
     pub(super) fn open(named: &Path, downloads: bool) -> Result<Self, Failure> {
-        let folder = folder(&hub::weights_of(named.to_owned(), downloads)?)?;
+        let folder = folder_of(&hub::weights_of(named.to_owned(), downloads)?)?;
         let below = adapters::below(&folder, downloads)?;
         let base = below.as_ref().map_or(&folder, |below| &below.weights);
         let of_model = if has(&folder.join(CONFIG_FILE))? { &folder } else { base };
@@ -115,8 +115,9 @@ impl SamplingPlan<'_> {
     }
 }
 
-/// The folder with the weights. Errors: a run without a complete checkpoint; neither a run nor a model folder.
-fn folder(path: &Path) -> Result<PathBuf, Failure> {
+/// The folder with the weights: of a run, the newest complete checkpoint. Errors: the run has none; neither a run nor a model
+/// folder.
+pub(super) fn folder_of(path: &Path) -> Result<PathBuf, Failure> {
     let checkpoints = path.join("checkpoints");
     let is_run = is_folder(&checkpoints).map_err(io_failure(checkpoints.display()))?;
     if !is_run && (has(&path.join(CONFIG_FILE))? || has(&path.join(ADAPTER_CONFIG_FILE))?) {

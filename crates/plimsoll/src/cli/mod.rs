@@ -20,6 +20,7 @@ mod device;
 mod doctor;
 mod estimate;
 mod explain;
+mod export;
 mod failure;
 mod find;
 mod generate;
@@ -135,6 +136,8 @@ enum Command {
     Generate(generate::GenerateArgs),
     /// Merge adapters into the weights below them, and compare the logits before and after
     Merge(merge::MergeArgs),
+    /// Write a model or its adapters as a GGUF file, for llama.cpp and Ollama
+    Export(export::ExportArgs),
     /// Train tokenizers
     Tokenizer(tokenizer::TokenizerArgs),
     /// Time training steps on random tokens, or data loading
@@ -198,6 +201,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::InstallService(args) => service::run(&args),
         Command::Generate(args) => generate::run(args),
         Command::Merge(args) => merge::run(args),
+        Command::Export(args) => export::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Gpus(args) => gpus::run(&args),

@@ -22,6 +22,7 @@ mod read;
 mod same_run;
 mod size;
 mod state;
+mod stored;
 mod tensors;
 mod write;
 
@@ -34,6 +35,7 @@ pub(crate) use read::fingerprint;
 pub use read::{has_own_head, load_adapters, load_averages, load_weights, read_adapters, restore};
 pub(crate) use same_run::check_same_run;
 pub use size::{room, sizes};
+pub use stored::StoredWeights;
 pub use state::{FileSum, RunState, TrainingCounts};
 pub(crate) use write::settle;
 pub use write::{Keep, Saved, save, sweep};

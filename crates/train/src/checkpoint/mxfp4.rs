@@ -91,6 +91,15 @@ impl<'a> Packed<'a> {
         }
         Ok(())
     }
+
+    /// An element in single precision, by its index in the weight.
+    pub(super) fn number(&self, index: usize) -> f32 {
+        let (row, output) = (index / self.outputs, index % self.outputs);
+        let (expert, input) = (row / (self.groups * GROUP), row % (self.groups * GROUP));
+        let place = (expert * self.outputs + output) * self.groups + input / GROUP;
+        let pair = self.blocks[place][input % GROUP / 2];
+        NUMBERS[usize::from(if input.is_multiple_of(2) { pair & 15 } else { pair >> 4 })] * power(self.scales[place])
+    }
 }
 
 /// 2 to the power of the scale minus 127; infinite for 255, as in transformers.

@@ -20,7 +20,7 @@ const LONGEST_CONFIG: Bytes = Bytes::mib(1);
 
 /// Verifies the weights and the configuration against `state.json`, if it exists: they may have been copied without
 /// their moments.
-fn verify_weights(folder: &Path, name: &str) -> Result<(), CheckpointError> {
+pub(super) fn verify_weights(folder: &Path, name: &str) -> Result<(), CheckpointError> {
     let Some(state) = read_state(folder)? else { return Ok(()) };
     let of_weights = |file: &&FileSum| [name, CONFIG_FILE, ADAPTER_CONFIG_FILE].contains(&file.name.as_str());
     state.files.iter().filter(of_weights).try_for_each(|file| verify_file(folder, file))
@@ -239,13 +239,29 @@ pub(super) fn dtype_of(view: &TensorView) -> Option<DType> {
 }
 
 /// Passes on the tensors with these names, each as (its index among them, its name in the file, its view in the mapped
-/// file). If `foreign`, accepts the names that other programs use, and skips tensors that are not parameters.
+/// file). `foreign`: as for [`matched`].
 fn hand_out(
     archive: &Archive,
     names: &[String],
     foreign: bool,
     mut take: impl FnMut(usize, &str, &TensorView) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
+    let stored_as = matched(archive, names, foreign)?;
+    for (index, name) in names.iter().enumerate() {
+        let stored = stored_as[name.as_str()];
+        take(index, stored, &archive.view(stored)?)?;
+        archive.release(stored);
+    }
+    Ok(())
+}
+
+/// The names in the files of the tensors with these names. If `foreign`, accepts the names that other programs use, and
+/// skips tensors that are not parameters. Errors: `OtherFamily`, `MissingTensor`, `UnsupportedDtype`, `ForeignTensor`.
+pub(super) fn matched<'a>(
+    archive: &'a Archive,
+    names: &'a [String],
+    foreign: bool,
+) -> Result<HashMap<&'a str, &'a str>, CheckpointError> {
     let of_model = names.iter().map(String::as_str).collect::<HashSet<_>>();
     let stored = |name| match foreign {
         true => candidates(name, &of_model)
@@ -254,10 +270,10 @@ fn hand_out(
     };
     let stored_as = of_model.iter().filter_map(|&name| Some((name, stored(name)?))).collect::<HashMap<_, _>>();
     if foreign && is_other_family(names, &stored_as) {
-        return Err(other_family(archive, names).into());
+        return Err(other_family(archive, names));
     }
     if let Some(missing) = names.iter().find(|name| !stored_as.contains_key(name.as_str())) {
-        return Err(missing_tensor(archive, missing).into());
+        return Err(missing_tensor(archive, missing));
     }
     let used = stored_as.values().copied().collect::<HashSet<_>>();
     let is_scales = |name: &str| mxfp4::blocks_of(name).is_some_and(|blocks| used.contains(&*blocks));
@@ -266,14 +282,9 @@ fn hand_out(
     let mut unknown = archive.names().filter(|name| !used.contains(name)).filter(|name| !is_expected(name));
     if let Some(tensor) = unknown.next() {
         let (path, tensor) = (archive.file_of(tensor).to_owned(), tensor.to_owned());
-        return Err(CheckpointError::ForeignTensor { path, tensor, others: unknown.count() }.into());
+        return Err(CheckpointError::ForeignTensor { path, tensor, others: unknown.count() });
     }
-    for (index, name) in names.iter().enumerate() {
-        let stored = stored_as[name.as_str()];
-        take(index, stored, &archive.view(stored)?)?;
-        archive.release(stored);
-    }
-    Ok(())
+    Ok(stored_as)
 }
 
 /// Whether so few of the model's tensors are present that this is another model: families share at most the name of the
