@@ -75,7 +75,8 @@ pub fn adapter(
     let mut tensors = Vec::new();
     for (module, adapter) in &adapters.layers {
         let layer = layers.iter().find(|layer| layer.module == *module);
-        let layer = layer.ok_or_else(|| GgufError::Adapters { problem: format!("`{module}` is not one layer there") })?;
+        let layer =
+            layer.ok_or_else(|| GgufError::Adapters { problem: format!("`{module}` is not one layer there") })?;
         tensors.extend(matrices(&weights, layer, adapter, alpha)?.map(|tensor| (tensor, file.encoding())));
     }
     Ok(Contents { metadata, tensors, weights })
@@ -83,12 +84,7 @@ pub fn adapter(
 
 /// The matrices A (rank, I) and B (O, rank) of a layer. llama.cpp has one alpha for all of them, so that B has the rest of the
 /// layer's own factor. Errors: `Checkpoint` if one is missing.
-fn matrices(
-    weights: &StoredWeights,
-    layer: &Layer,
-    adapter: &Adapter,
-    alpha: f32,
-) -> Result<[Tensor; 2], GgufError> {
+fn matrices(weights: &StoredWeights, layer: &Layer, adapter: &Adapter, alpha: f32) -> Result<[Tensor; 2], GgufError> {
     let rest = adapter.scale * adapter.rank as f32 / alpha;
     let matrix = |stored: &str, end: &str, order: &Order, scale: f32| {
         let stored = format!("{ADAPTER_PREFIX}{}.{stored}.weight", layer.module);

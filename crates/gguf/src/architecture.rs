@@ -5,8 +5,7 @@
 
 use crate::GgufError;
 use plimsoll_graph::models::description::{
-    Attention, AttentionInputs, Decoder, Encoder, EncoderDecoder, FeedForward, Inner, Linear,
-    NormFormula,
+    Attention, AttentionInputs, Decoder, Encoder, EncoderDecoder, FeedForward, Inner, Linear, NormFormula,
 };
 use plimsoll_graph::models::{Description, ModelConfig};
 use plimsoll_graph::ops::{Activation, RopeScaling};
@@ -282,7 +281,10 @@ impl Problems<'_> {
             self.expect(is_known, "the feed-forward layers have another activation");
         }
         let distance = self.keys["relative_attention_max_distance"].as_u64();
-        self.expect(distance.is_none_or(|distance| distance == T5_DISTANCE), "`relative_attention_max_distance` is not 128");
+        self.expect(
+            distance.is_none_or(|distance| distance == T5_DISTANCE),
+            "`relative_attention_max_distance` is not 128",
+        );
         let heads = [&model.encoder.own, &model.decoder.own].map(|own| own.heads);
         self.expect(heads[0] == heads[1], "encoder and decoder have other numbers of heads");
     }

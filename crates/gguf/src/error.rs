@@ -50,3 +50,21 @@ pub enum GgufError {
         source: io::Error,
     },
 }
+
+/// Why the tensors can't be written.
+pub(crate) enum WriteError {
+    Io(io::Error),
+    Checkpoint(CheckpointError),
+}
+
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<CheckpointError> for WriteError {
+    fn from(error: CheckpointError) -> Self {
+        Self::Checkpoint(error)
+    }
+}

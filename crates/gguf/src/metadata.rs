@@ -65,7 +65,8 @@ impl Sizes<'_> {
         self.feed_forward(&block.feed_forward);
         self.epsilon(model.last_norm.formula, model.last_norm.epsilon);
         let rotary = |slides: bool| {
-            let found = attentions().find(|attention| attention.window.is_some() == slides && attention.rotary.is_some());
+            let found =
+                attentions().find(|attention| attention.window.is_some() == slides && attention.rotary.is_some());
             found.and_then(|attention| attention.rotary.as_ref())
         };
         if let Some(rotary) = rotary(false).or_else(|| rotary(true)) {

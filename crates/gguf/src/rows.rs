@@ -1,8 +1,8 @@
 //! The rows of tensors: read from the weights, put in llama.cpp's order, encoded in parallel.
 
 use crate::Encoding;
+use crate::error::WriteError;
 use crate::tensors::{Order, Piece, Tensor};
-use crate::write::WriteError;
 use plimsoll_train::checkpoint::{CheckpointError, StoredWeights};
 use rayon::prelude::*;
 use std::collections::BTreeMap;

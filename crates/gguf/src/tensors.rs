@@ -332,11 +332,8 @@ impl Tensors {
 
     fn linear(&mut self, name: &str, from: &str, layer: &Linear, order: &Order) {
         let module = join(from, layer.name);
-        let weight = Tensor::whole(
-            format!("{name}.weight"),
-            format!("{module}.weight"),
-            &[layer.outputs, layer.inputs],
-        );
+        let weight =
+            Tensor::whole(format!("{name}.weight"), format!("{module}.weight"), &[layer.outputs, layer.inputs]);
         self.all.push(match layer.layout {
             WeightLayout::OutIn => weight.ordered(order),
             WeightLayout::InOut => weight.ordered(&Order::Columns { stride: layer.outputs, first: 0, step: 1 }),

@@ -194,10 +194,8 @@ impl Tokens {
         let vocab = &json["model"]["vocab"];
         let pairs = vocab.as_object().into_iter().flatten().filter_map(|(name, id)| Some((id_of(id)?, name.as_str())));
         let listed = list(vocab).iter().enumerate().filter_map(|(id, piece)| Some((id as u32, piece[0].as_str()?)));
-        let mut tokens = Self {
-            names: (0..vocab_size).map(|id| format!("[PAD{id}]")).collect(),
-            types: vec![UNUSED; vocab_size],
-        };
+        let mut tokens =
+            Self { names: (0..vocab_size).map(|id| format!("[PAD{id}]")).collect(), types: vec![UNUSED; vocab_size] };
         for (id, name) in pairs.chain(listed) {
             tokens.set(id, name, NORMAL)?;
         }
@@ -346,7 +344,7 @@ fn unigram(json: &Json, tokens: Tokens, keys: &mut Metadata) -> Result<(), GgufE
         Some("Sequence") => list(&normalizer["normalizers"]),
         _ => std::slice::from_ref(normalizer),
     };
-    // SentencePiece collapses spaces unless it is told otherwise; tokenizer.json has a step for it.
+    // A step of tokenizer.json that collapses spaces stands for SentencePiece's setting.
     let collapses = steps.iter().any(|step| step["type"] == "Replace" && step["pattern"]["Regex"] == " {2,}");
     keys.put("tokenizer.ggml.remove_extra_whitespaces", collapses);
     if let Some(table) = steps.iter().find_map(|step| step["precompiled_charsmap"].as_str()) {

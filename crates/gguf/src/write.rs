@@ -9,6 +9,7 @@
 //!
 //! Source: "GGUF" in ggml's docs/gguf.md, version 3.
 
+use crate::error::WriteError;
 use crate::rows::{Rows, Summary};
 use crate::tensors::Tensor;
 use crate::value::{Metadata, write_text};
@@ -115,22 +116,4 @@ impl Contents {
 
 fn padding(bytes: u64) -> u64 {
     bytes.next_multiple_of(ALIGNMENT) - bytes
-}
-
-/// Why the tensors can't be written.
-pub(crate) enum WriteError {
-    Io(std::io::Error),
-    Checkpoint(plimsoll_train::checkpoint::CheckpointError),
-}
-
-impl From<std::io::Error> for WriteError {
-    fn from(error: std::io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<plimsoll_train::checkpoint::CheckpointError> for WriteError {
-    fn from(error: plimsoll_train::checkpoint::CheckpointError) -> Self {
-        Self::Checkpoint(error)
-    }
 }

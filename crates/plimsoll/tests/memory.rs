@@ -199,6 +199,7 @@ fn every_command_uses_little_outside_its_plan() {
              --global-batch 4 --max-steps 1 --sample-tokens 0 --vram 1 --name adapted --cache-dir cache --runs-dir runs --json",
         ),
         (kept, "merge --checkpoint runs/adapted --out merged --no-check"),
+        (96, "export --checkpoint runs/run --gguf Q4_K_M --out run.gguf"),
         (36, "report runs/run"),
         (36, "replay snapshot.pickle --html memory.html"),
         (48, "estimate --model google/flan-t5-xl --precision pure-bf16 --micro-batch 8 --seq-len 16 --gpu 5090"),

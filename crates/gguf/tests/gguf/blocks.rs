@@ -28,10 +28,7 @@ fn asymmetric_number(encoding: Encoding, bytes: &[u8], at: usize) -> f32 {
     let (group, codes) = (at / 32, &bytes[4..16]);
     let [s, t] = match group {
         0..4 => [codes[group] & 63, codes[group + 4] & 63],
-        _ => [
-            codes[group + 4] & 15 | (codes[group - 4] >> 6) << 4,
-            codes[group + 4] >> 4 | (codes[group] >> 6) << 4,
-        ],
+        _ => [codes[group + 4] & 15 | (codes[group - 4] >> 6) << 4, codes[group + 4] >> 4 | (codes[group] >> 6) << 4],
     };
     let low = if encoding == Encoding::Q4K { 16 } else { 48 };
     let byte = bytes[low + group / 2 * 32 + at % 32];

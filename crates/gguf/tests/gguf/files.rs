@@ -18,7 +18,8 @@ pub fn tokenizer() -> Value {
     let vocab = (0..8).map(|id| (char::from(b'a' + id).to_string(), json!(id))).collect::<serde_json::Map<_, _>>();
     let added = json!([{"id": 7, "content": "<end>", "special": true}]);
     let splitter = json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true});
-    let mut json = json!({"added_tokens": added, "normalizer": null, "pre_tokenizer": splitter, "post_processor": null});
+    let mut json =
+        json!({"added_tokens": added, "normalizer": null, "pre_tokenizer": splitter, "post_processor": null});
     json["model"] = json!({"type": "BPE", "vocab": vocab, "merges": [["a", "b"]]});
     json
 }
@@ -59,16 +60,16 @@ fn write_weights(path: &Path, shapes: &Shapes) {
 fn weights(config: &ModelConfig) -> tempfile::TempDir {
     let mut graph = Graph::default();
     config.declare(&mut graph);
-    let whole = |parameter: &plimsoll_graph::Parameter| {
+    let mut shapes = Shapes::new();
+    for parameter in &graph.parameters {
         let tensor = &graph[parameter.tensor];
-        let own = parameter.stored.is_empty().then(|| (tensor.name.to_string(), tensor.ty.shape.to_vec()));
-        own.into_iter().chain(parameter.stored.iter().map(|piece| (piece.tensor.to_string(), piece.shape.clone())))
-    };
+        if parameter.stored.is_empty() {
+            shapes.insert(tensor.name.to_string(), tensor.ty.shape.to_vec());
+        }
+        shapes.extend(parameter.stored.iter().map(|piece| (piece.tensor.to_string(), piece.shape.clone())));
+    }
     let folder = tempfile::tempdir().expect("a folder");
-    write_weights(
-        &folder.path().join("model.safetensors"),
-        &graph.parameters.iter().flat_map(|parameter| whole(parameter).collect::<Vec<_>>()).collect(),
-    );
+    write_weights(&folder.path().join("model.safetensors"), &shapes);
     folder
 }
 
@@ -135,12 +136,16 @@ fn a_gpt2_is_transposed_and_a_gemma_has_its_norms_plus_one() {
 
 #[test]
 fn experts_are_stacked() {
-    let mixture = json!({"model_type": "mixtral", "num_local_experts": 3, "num_experts_per_tok": 2, "attention_bias": false});
+    let mixture =
+        json!({"model_type": "mixtral", "num_local_experts": 3, "num_experts_per_tok": 2, "attention_bias": false});
     let read = exported(&config(&mixture), &tokenizer(), FileType::F32).expect("a file");
     let list = "model.layers.0.block_sparse_moe";
-    let all = |layer: &str| (0..3).flat_map(|expert| numbers(&format!("{list}.experts.{expert}.{layer}.weight"), 0..256));
+    let all = |layer: &str| {
+        let experts = (0..3).map(|expert| numbers(&format!("{list}.experts.{expert}.{layer}.weight"), 0..256));
+        experts.collect::<Vec<_>>().concat()
+    };
     for (name, layer) in [("gate", "w1"), ("down", "w2"), ("up", "w3")] {
-        assert_eq!(read.singles(&format!("blk.0.ffn_{name}_exps.weight")), all(layer).collect::<Vec<_>>(), "{name}");
+        assert_eq!(read.singles(&format!("blk.0.ffn_{name}_exps.weight")), all(layer), "{name}");
     }
     assert_eq!(read.tensors["blk.0.ffn_down_exps.weight"].0, [32, 8, 3]);
     assert_eq!(read.singles("blk.0.ffn_gate_inp.weight"), numbers(&format!("{list}.gate.weight"), 0..24));
@@ -157,7 +162,9 @@ fn matrices_have_the_encoding_of_the_file_on_any_number_of_threads() {
         pool.install(|| contents.write(&out)).expect("written");
         fs::read(&out).expect("a file")
     };
-    for (file, encoding) in [(FileType::F16, Encoding::F16), (FileType::Q8_0, Encoding::Q8_0), (FileType::Q4KM, Encoding::Q4K)] {
+    for (file, encoding) in
+        [(FileType::F16, Encoding::F16), (FileType::Q8_0, Encoding::Q8_0), (FileType::Q4KM, Encoding::Q4K)]
+    {
         let bytes = written(file, 1);
         assert!(bytes == written(file, 3), "{}", file.name());
         let read = Read::of(&bytes);
@@ -178,7 +185,8 @@ fn adapters_have_one_alpha_and_rows_in_llama_cpps_order() {
     let of = |layer: &str, matrix: &str| format!("base_model.model.{layer}.lora_{matrix}.weight");
     let [queries, down] = ["model.layers.0.self_attn.q_proj", "model.layers.0.mlp.down_proj"];
     let shapes = [(queries, [2, 8], [8, 2]), (down, [1, 32], [8, 1])];
-    let shapes = shapes.into_iter().flat_map(|(layer, a, b)| [(of(layer, "A"), a.to_vec()), (of(layer, "B"), b.to_vec())]);
+    let shapes =
+        shapes.into_iter().flat_map(|(layer, a, b)| [(of(layer, "A"), a.to_vec()), (of(layer, "B"), b.to_vec())]);
     write_weights(&folder.path().join("adapter_model.safetensors"), &shapes.collect());
     let layers = [(queries, Adapter { rank: 2, scale: 2.0 }), (down, Adapter { rank: 1, scale: 3.0 })];
     let layers = layers.map(|(name, adapter)| (name.to_owned(), adapter)).into();

@@ -57,7 +57,10 @@ fn a_modelfile_names_the_file_the_template_and_the_ends() {
     let text = file.to_string();
     let (before, after) = text.split_once("TEMPLATE \"\"\"{{- range .Messages }}").expect("a template");
     assert_eq!(before, "FROM ./a.gguf\nADAPTER ./b.gguf\n");
-    assert!(after.ends_with("<|im_start|>assistant\n\"\"\"\nPARAMETER stop \"<|im_end|>\"\nPARAMETER stop \"\"\"\"\"\"\"\n"));
+    assert!(
+        after
+            .ends_with("<|im_start|>assistant\n\"\"\"\nPARAMETER stop \"<|im_end|>\"\nPARAMETER stop \"\"\"\"\"\"\"\n")
+    );
     let plain = Modelfile { from: "./a.gguf".to_owned(), ..Modelfile::default() };
     assert_eq!(plain.to_string(), "FROM ./a.gguf\n");
 }

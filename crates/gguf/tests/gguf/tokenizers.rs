@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const SPACE: &str = "\u{2581}";
 
 /// The keys of a tokenizer, without `tokenizer.ggml.`; or why there are none.
-fn keys(json: &Value) -> Result<impl Fn(&str) -> String, String> {
+fn keys(json: &Value) -> Result<impl Fn(&str) -> String + use<>, String> {
     match exported(&config(&json!({})), json, FileType::F32) {
         Ok(read) => Ok(move |name: &str| read.keys.get(&format!("tokenizer.ggml.{name}")).cloned().unwrap_or_default()),
         Err(GgufError::Tokenizer { problem }) => Err(problem),
@@ -26,7 +26,8 @@ fn bytes_are_named_by_their_pattern() {
 
     let digits = json!({"type": "Digits", "individual_digits": true});
     let bytes = |use_regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": use_regex});
-    let split = |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+    let split =
+        |regex: &str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
     let qwen = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     let llama = qwen.replacen(r"|\p{N}|", r"|\p{N}{1,3}|", 1);
     for (parts, ignores, pre) in [
@@ -85,7 +86,8 @@ fn words_are_marked_where_they_begin() {
         "type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
         "vocab": {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "ship": 3, "##s": 4},
     });
-    json["added_tokens"] = json!([{"id": 1, "content": "[CLS]", "special": true}, {"id": 2, "content": "[SEP]", "special": true}]);
+    json["added_tokens"] =
+        json!([{"id": 1, "content": "[CLS]", "special": true}, {"id": 2, "content": "[SEP]", "special": true}]);
     json["normalizer"] = json!({"type": "BertNormalizer", "lowercase": true, "strip_accents": null});
     json["post_processor"] = json!({"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]});
     let found = keys(&json).expect("keys");

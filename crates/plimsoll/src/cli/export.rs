@@ -13,8 +13,7 @@ use clap::{Args, ValueEnum};
 use plimsoll_data::{AnswerEnds, ChatTemplate, ModelFile, Tokenizer, TokenizerSpec, generation_ends, model_files};
 use plimsoll_files::{is_file, read_text, write_whole};
 use plimsoll_gguf::{
-    AdapterFileType, Contents, FileType, GgufError, ModelParts, Modelfile, Summary, TokenizerParts, adapter,
-    supported,
+    AdapterFileType, Contents, FileType, GgufError, ModelParts, Modelfile, Summary, TokenizerParts, adapter, supported,
 };
 use plimsoll_units::Bytes;
 use serde_json::json;
@@ -174,7 +173,10 @@ impl ExportArgs {
         };
         write_whole(&path, modelfile.to_string().as_bytes()).map_err(io_failure(path.display()))?;
         if below.is_some() {
-            talk(format_args!("note: FROM in {} needs the base model as a GGUF file, or its name in Ollama", path.display()));
+            talk(format_args!(
+                "note: FROM in {} needs the base model as a GGUF file, or its name in Ollama",
+                path.display()
+            ));
         }
         Ok(path)
     }
@@ -208,8 +210,9 @@ impl ExportArgs {
                 "llama.cpp runs {}; other programs open the folder of the checkpoint itself",
                 supported().collect::<Vec<_>>().join(", ")
             )),
-            GgufError::Tokenizer { .. } => Failure::bad_input(message)
-                .hint("`--tokenizer PATH` takes another tokenizer.json with the same ids"),
+            GgufError::Tokenizer { .. } => {
+                Failure::bad_input(message).hint("`--tokenizer PATH` takes another tokenizer.json with the same ids")
+            }
             GgufError::Adapters { .. } => Failure::bad_input(message)
                 .hint("PEFT opens the folder of the checkpoint itself, and can merge the adapters into the model"),
             GgufError::NoRoom { .. } => {
@@ -218,7 +221,9 @@ impl ExportArgs {
             GgufError::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
                 Failure::device(message).hint("create the folder of `--out` first")
             }
-            GgufError::Io { .. } => Failure::device(message).hint("`--out` needs a file in a folder that you can write"),
+            GgufError::Io { .. } => {
+                Failure::device(message).hint("`--out` needs a file in a folder that you can write")
+            }
         }
     }
 }

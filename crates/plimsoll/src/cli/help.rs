@@ -426,7 +426,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "export",
         &[
-            ("plimsoll export --checkpoint runs/chat-1 --gguf Q4_K_M --out chat.gguf", "the newest checkpoint, for llama.cpp"),
+            (
+                "plimsoll export --checkpoint runs/chat-1 --gguf Q4_K_M --out chat.gguf",
+                "the newest checkpoint, for llama.cpp",
+            ),
             (
                 "plimsoll export --checkpoint runs/chat-1 --gguf Q8_0 --out chat.gguf --ollama",
                 "also a Modelfile; `ollama create chat -f Modelfile`",

@@ -21,6 +21,7 @@ mod docs_shown;
 mod download;
 mod encoders;
 mod estimate;
+mod export;
 mod families;
 mod foreign;
 mod generate;

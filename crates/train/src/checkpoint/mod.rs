@@ -35,8 +35,8 @@ pub(crate) use read::fingerprint;
 pub use read::{has_own_head, load_adapters, load_averages, load_weights, read_adapters, restore};
 pub(crate) use same_run::check_same_run;
 pub use size::{room, sizes};
-pub use stored::StoredWeights;
 pub use state::{FileSum, RunState, TrainingCounts};
+pub use stored::StoredWeights;
 pub(crate) use write::settle;
 pub use write::{Keep, Saved, save, sweep};
 
