@@ -39,8 +39,9 @@ PROMPT = "Load line, 1876"
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_K_M"]
 # The largest relative error of a tensor.
 ERRORS = {"Q4_K": 0.09, "Q5_0": 0.08, "Q5_K": 0.06, "Q6_K": 0.03, "Q8_0": 0.01}
-# llama.cpp looks up GELU in a table of F16, and multiplies integers by inputs rounded to integers.
-LOGPROB_TOLERANCE = {"F32": 5e-3, "F16": 5e-2, "Q8_0": 1.0}
+# The largest divergence of llama.cpp's probabilities of the next token from Plimsoll's, in nats: llama.cpp looks up GELU in a table of
+# F16, and multiplies integers by inputs that it rounds to integers. Random models have larger ones than trained models.
+DIVERGENCE = {"F32": 1e-4, "F16": 2e-2, "Q4_K_M": 2.0}
 
 SIZES = {
     "hidden_size": 256,
@@ -289,10 +290,16 @@ def compare_with_llama(program: str, python: str, what: str, file: Path, file_ty
     theirs, tokens = of_llama(python, file, answer["tokens"])
     known = np.isfinite(theirs)
     difference = np.abs(ours - theirs)[known].max()
+    divergence = float((np.exp(ours) * (ours - theirs))[known].sum())
     expected = greedy(folder, answer["tokens"])
-    print(f"{what}: llama.cpp's log-probabilities differ by {difference:.1e}; {tokens} after it, {expected} expected", flush=True)
-    if not difference <= LOGPROB_TOLERANCE[file_type] or known.sum() < VOCAB_SIZE - 1:
-        sys.exit(f"error: {what}: more than {LOGPROB_TOLERANCE[file_type]}, or {known.sum()} tokens only")
+    agree = next((n for n, pair in enumerate(zip(tokens, expected)) if pair[0] != pair[1]), len(expected))
+    print(
+        f"{what}: llama.cpp's log-probabilities differ by {difference:.1e}, divergence {divergence:.1e}; the first {agree} of "
+        f"{len(expected)} greedy tokens agree",
+        flush=True,
+    )
+    if not divergence <= DIVERGENCE[file_type] or known.sum() < VOCAB_SIZE - 1:
+        sys.exit(f"error: {what}: more than {DIVERGENCE[file_type]}, or {known.sum()} tokens only")
     if file_type == "F32" and tokens != expected:
         sys.exit(f"error: {what}: other tokens")
 
@@ -315,7 +322,7 @@ def main() -> None:
                 file = folder / f"{family}.gguf"
                 run(program, "export", "--checkpoint", folder, "--tokenizer", "bytes", "--gguf", file_type, "--out", file)
                 compare(f"{family}, {file_type}", file, file_type, expected)
-                if arguments.llama and file_type in LOGPROB_TOLERANCE and FAMILIES[family][0] not in WITHOUT_TEXT:
+                if arguments.llama and file_type in DIVERGENCE and FAMILIES[family][0] not in WITHOUT_TEXT:
                     compare_with_llama(program, arguments.llama, f"{family}, {file_type}", file, file_type, folder)
 
 

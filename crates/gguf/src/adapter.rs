@@ -2,7 +2,8 @@
 //! Source: `convert_lora_to_gguf.py` and `llama-adapter.cpp` of llama.cpp: the layer of W x + (alpha / rank) B A x.
 
 use crate::architecture::Architecture;
-use crate::tensors::{Layer, Order, Piece, Tensor, Tensors};
+use crate::tensor::{Order, Piece, Tensor};
+use crate::tensors::{Layer, Tensors};
 use crate::value::Metadata;
 use crate::{Contents, Encoding, FileType, GgufError};
 use plimsoll_graph::models::ModelConfig;

@@ -20,6 +20,7 @@ mod metadata;
 mod model;
 mod modelfile;
 mod rows;
+mod tensor;
 mod tensors;
 mod tokenizer;
 mod value;

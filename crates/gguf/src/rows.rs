@@ -2,7 +2,7 @@
 
 use crate::Encoding;
 use crate::error::WriteError;
-use crate::tensors::{Order, Piece, Tensor};
+use crate::tensor::{Order, Piece, Tensor};
 use plimsoll_train::checkpoint::{CheckpointError, StoredWeights};
 use rayon::prelude::*;
 use std::collections::BTreeMap;

@@ -9,6 +9,8 @@
 //!
 //! Source: `Vocab` and `_set_vocab_…` of llama.cpp's converter; `llama-vocab.cpp` for the patterns.
 
+mod patterns;
+
 use crate::GgufError;
 use crate::value::{Metadata, Value};
 use base64::Engine;
@@ -42,30 +44,6 @@ const BYTE: i32 = 6;
 
 /// The mark of a space in SentencePiece's tokens, and of the beginning of a word in llama.cpp's BERT.
 const SPACE: &str = "\u{2581}";
-
-/// Patterns that split texts, and llama.cpp's name for each: without `ignore_merges`, and with it.
-const PATTERNS: &[(&str, [Option<&str>; 2])] = &[
-    (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        [Some("dbrx"), Some("llama-bpe")],
-    ),
-    (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        [Some("qwen2"), None],
-    ),
-    (
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        [Some("gpt-4o"), Some("gpt-4o")],
-    ),
-    (
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        [Some("tekken"), Some("tekken")],
-    ),
-];
-
-/// The names of GPT-2's pattern, alone and after single digits.
-const GPT2: &str = "gpt-2";
-const GPT2_AFTER_DIGITS: &str = "smollm";
 
 fn lacks(problem: impl Into<String>) -> GgufError {
     GgufError::Tokenizer { problem: problem.into() }
@@ -244,8 +222,10 @@ fn bytes(json: &Json, tokens: Tokens, keys: &mut Metadata) -> Result<(), GgufErr
     let merges = merges(json)?;
     let pre = match merges.is_empty() {
         // Nothing is merged, however texts are split.
-        true => GPT2,
-        false => pattern(json)?,
+        true => patterns::GPT2,
+        false => {
+            patterns::name_of(json).ok_or_else(|| lacks(format!("it splits texts by {}", json["pre_tokenizer"])))?
+        }
     };
     tokens.put("gpt2", pre, None, keys);
     let merges = merges.into_iter().map(|[left, right]| format!("{left} {right}"));
@@ -263,32 +243,6 @@ fn merges(json: &Json) -> Result<Vec<[&str; 2]>, GgufError> {
         pair.map(|(left, right)| [left, right]).ok_or_else(|| lacks(format!("{merge} is not a merge of two tokens")))
     });
     merges.collect()
-}
-
-/// llama.cpp's name for the way in which texts are split. Errors: `Tokenizer`.
-fn pattern(json: &Json) -> Result<&'static str, GgufError> {
-    let splitter = &json["pre_tokenizer"];
-    let parts = match splitter["type"].as_str() {
-        Some("Sequence") => list(&splitter["pretokenizers"]).iter().collect(),
-        _ => vec![splitter],
-    };
-    let ignores = usize::from(json["model"]["ignore_merges"] == true);
-    let kinds = parts.iter().map(|part| part["type"].as_str().unwrap_or_default()).collect::<Vec<_>>();
-    let splits = |part: &Json| part["use_regex"] != false && part["add_prefix_space"] != true;
-    let is_normalized = !json["normalizer"].is_null() && json["normalizer"]["type"] != "NFC";
-    let name = match (kinds.as_slice(), parts.as_slice()) {
-        _ if is_normalized => None,
-        (["ByteLevel"], [bytes]) if splits(bytes) => Some(GPT2),
-        (["Digits", "ByteLevel"], [digits, bytes]) if digits["individual_digits"] == true && splits(bytes) => {
-            Some(GPT2_AFTER_DIGITS)
-        }
-        (["Split", "ByteLevel"], [split, bytes]) if bytes["use_regex"] == false && split["behavior"] == "Isolated" => {
-            let pattern = split["pattern"]["Regex"].as_str().unwrap_or_default();
-            PATTERNS.iter().find(|(known, _)| *known == pattern).and_then(|(_, names)| names[ignores])
-        }
-        _ => None,
-    };
-    name.ok_or_else(|| lacks(format!("it splits texts by {splitter}")))
 }
 
 /// A byte-pair encoding from SentencePiece. llama.cpp merges the pair whose token has the highest score, so that the order of

@@ -11,7 +11,7 @@
 
 use crate::error::WriteError;
 use crate::rows::{Rows, Summary};
-use crate::tensors::Tensor;
+use crate::tensor::Tensor;
 use crate::value::{Metadata, write_text};
 use crate::{Encoding, GgufError};
 use plimsoll_files::{UNFINISHED, create_unique, free_space, remove_leftovers, sync_folder};
