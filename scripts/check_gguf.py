@@ -13,7 +13,7 @@ With --llama, llama.cpp opens each file and its log-probabilities of all tokens 
 `plimsoll generate --logits`, and the ten likeliest ASCII tokens after it, one after the other, with those of transformers. PYTHON is a
 Python that has the package `xllamacpp`, whose wheel contains llama.cpp.
 
-usage:  python scripts/check_gguf.py --plimsoll PROGRAM [--family NAME]... [--llama PYTHON]
+usage:  python scripts/check_gguf.py --plimsoll PROGRAM [--family NAME]... [--type TYPE]... [--llama PYTHON]
 exit:   0 all agree, 1 they do not, 2 usage
 needs:  pip install gguf numpy torch transformers safetensors
 """
@@ -101,7 +101,7 @@ FAMILIES = {
         MODEL_ARCH.T5,
         {
             "d_model": 256, "d_kv": 64, "d_ff": 512, "num_layers": 2, "num_heads": 4, "feed_forward_proj": "gated-gelu",
-            "tie_word_embeddings": False, "scale_decoder_outputs": False,
+            "scale_decoder_outputs": False,
         },
     ),
     "bert": ("bert", MODEL_ARCH.BERT, {"type_vocab_size": 2}),
@@ -200,7 +200,7 @@ def expected_tensors(family: str, folder: Path, config) -> dict[str, np.ndarray]
         if model_type.startswith("gemma") and name.endswith("norm.weight"):
             numbers = numbers + np.float32(1)
         expected[found] = numbers
-    if model_type == "t5" and config.tie_word_embeddings:
+    if model_type == "t5" and config.tie_word_embeddings and config.scale_decoder_outputs:
         # llama.cpp does not scale the head's input.
         expected["output.weight"] = tensors["shared.weight"] * np.float32(config.d_model**-0.5)
     return expected
@@ -308,6 +308,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Checks GGUF files with the package gguf and with llama.cpp.")
     parser.add_argument("--plimsoll", metavar="PROGRAM", required=True)
     parser.add_argument("--family", action="append", choices=FAMILIES, help="only these families [default: all]")
+    parser.add_argument("--type", action="append", choices=TYPES, help="only these types [default: all]")
     parser.add_argument("--llama", metavar="PYTHON", help="a Python with xllamacpp")
     arguments = parser.parse_args()
     program = str(Path(arguments.plimsoll).resolve())
@@ -318,7 +319,7 @@ def main() -> None:
             folder = Path(temporary)
             config = make(family, folder)
             expected = expected_tensors(family, folder, config)
-            for file_type in TYPES:
+            for file_type in arguments.type or TYPES:
                 file = folder / f"{family}.gguf"
                 run(program, "export", "--checkpoint", folder, "--tokenizer", "bytes", "--gguf", file_type, "--out", file)
                 compare(f"{family}, {file_type}", file, file_type, expected)
