@@ -11,11 +11,11 @@ For a small random model of each family that transformers makes, PROGRAM writes 
 
 With --llama, llama.cpp opens each file and its log-probabilities of all tokens after a prompt are compared with those of
 `plimsoll generate --logits`, and the ten likeliest ASCII tokens after it, one after the other, with those of transformers; for some
-families, also with adapters that PROGRAM trains. PYTHON is a Python that has the package `xllamacpp`, whose wheel contains llama.cpp.
+families, also with adapters that PROGRAM trains, and for two kinds of tokenizers, after texts. PYTHON is a Python that has the package `xllamacpp`, whose wheel contains llama.cpp.
 
 usage:  python scripts/check_gguf.py --plimsoll PROGRAM [--family NAME]... [--type TYPE]... [--llama PYTHON]
 exit:   0 all agree, 1 they do not, 2 usage
-needs:  pip install gguf numpy torch transformers safetensors
+needs:  pip install gguf numpy tokenizers torch transformers safetensors
 """
 
 import argparse
@@ -27,6 +27,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import tokenizers
 import torch
 import transformers
 from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFReader
@@ -36,6 +37,12 @@ from transformers import AutoConfig
 SEED = 2024
 VOCAB_SIZE = 256
 PROMPT = "Load line, 1876"
+# What tokenizers are trained on, and texts for them.
+TEXT = "A ship that is loaded below her line, 1876, doesn't leave the harbour.  She'll wait there, at 52 degrees north."
+TEXTS = ["A ship's line,  1876", "She waits: na\u00efve \u6f22\u5b57\n\n  at 52 degrees", " the LINE"]
+LLAMA3_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_K_M"]
 # The largest relative error of a tensor.
 ERRORS = {"Q4_K": 0.09, "Q5_0": 0.08, "Q5_K": 0.06, "Q6_K": 0.03, "Q8_0": 0.01}
@@ -116,11 +123,11 @@ WITHOUT_TEXT = {"t5", "bert", "modernbert"}
 EXPERT_LAYERS = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
 
 
-def make(family: str, folder: Path):
-    """Saves a random model with tokens of bytes, and returns its configuration."""
+def make(family: str, folder: Path, vocab_size: int = VOCAB_SIZE):
+    """Saves a random model, and returns its configuration."""
     model_type, _, changes = FAMILIES[family]
     torch.manual_seed(SEED)
-    sizes = {"vocab_size": VOCAB_SIZE} if model_type in ("gpt2", "t5") else dict(SIZES)
+    sizes = {"vocab_size": vocab_size} if model_type in ("gpt2", "t5") else SIZES | {"vocab_size": vocab_size}
     config = AutoConfig.for_model(model_type, **(sizes | changes))
     auto = {"t5": transformers.AutoModelForSeq2SeqLM, "bert": transformers.AutoModel, "modernbert": transformers.AutoModel}
     model = auto.get(model_type, transformers.AutoModelForCausalLM).from_config(config)
@@ -260,14 +267,17 @@ print(json.dumps(answer))
 """
 
 
-def of_llama(python: str, file: Path, tokens: list[int], *adapters: Path) -> tuple[np.ndarray, list[int]]:
-    arguments = [python, "-c", LLAMA, str(file), json.dumps(tokens), str(VOCAB_SIZE), *map(str, adapters)]
+def of_llama(
+    python: str, file: Path, tokens: list[int] | str, *adapters: Path, size: int = VOCAB_SIZE
+) -> tuple[np.ndarray, list[int]]:
+    """The log-probabilities after a prompt, and the likeliest tokens."""
+    arguments = [python, "-c", LLAMA, str(file), json.dumps(tokens), str(size), *map(str, adapters)]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode != 0 or not lines:
         sys.exit(f"error: llama.cpp does not run {file.name}:\n{done.stderr[-3000:]}{done.stdout[-500:]}")
     steps = json.loads(lines[-1])["choices"][0]["logprobs"]["content"]
-    logprobs = np.full(VOCAB_SIZE, -np.inf)
+    logprobs = np.full(size, -np.inf)
     for entry in steps[0]["top_logprobs"]:
         logprobs[entry["id"]] = entry["logprob"]
     return logprobs, [step["id"] for step in steps]
@@ -299,7 +309,7 @@ def logprobs_of(program: str, checkpoint: Path) -> tuple[np.ndarray, list[int]]:
 
 def differences(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
     """The largest difference of log-probabilities, and the divergence."""
-    if not np.isfinite(theirs).sum() >= VOCAB_SIZE - 1:
+    if not np.isfinite(theirs).sum() >= len(theirs) - 1:
         sys.exit("error: llama.cpp gives no log-probabilities of all tokens")
     known = np.isfinite(theirs)
     return float(np.abs(ours - theirs)[known].max()), float((np.exp(ours) * (ours - theirs))[known].sum())
@@ -341,6 +351,64 @@ def check_adapters(program: str, python: str, family: str, folder: Path) -> None
         sys.exit(f"error: {family}: more than {DIVERGENCE['F32']}, or the adapters change nothing")
 
 
+def byte_level() -> tokenizers.Tokenizer:
+    """A byte-level encoding as of Llama 3."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    pattern = tokenizers.Regex(LLAMA3_PATTERN)
+    split = tokenizers.pre_tokenizers.Split(pattern, "isolated")
+    bytes_only = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([split, bytes_only])
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=400, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet)
+    tokenizer.train_from_iterator([TEXT] * 20, trainer)
+    return tokenizer
+
+
+def pieces() -> tokenizers.Tokenizer:
+    """An encoding with byte tokens as of Llama 2."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    normalizers = tokenizers.normalizers
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    special = ["<s>", "</s>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    tokenizer.train_from_iterator([TEXT] * 20, tokenizers.trainers.BpeTrainer(vocab_size=400, special_tokens=special))
+    # The byte tokens are not special: they are only in the vocabulary.
+    text = json.loads(tokenizer.to_str())
+    text["added_tokens"] = [token for token in text["added_tokens"] if not token["content"].startswith("<0x")]
+    # SentencePiece merges all pairs that make a token; the token's first merge gives the order.
+    vocab, model = text["model"]["vocab"], text["model"]
+    order = dict.fromkeys("".join(pair) for pair in model["merges"])
+    splits = lambda name: ((name[:at], name[at:]) for at in range(1, len(name)))
+    model["merges"] = [pair for name in order for pair in splits(name) if pair[0] in vocab and pair[1] in vocab]
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(text))
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    decoders = tokenizers.decoders
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
+def check_tokenizer(program: str, python: str, make_tokenizer) -> None:
+    """Compares llama.cpp's log-probabilities after a text with Plimsoll's: they agree only if the tokens do."""
+    name = make_tokenizer.__name__
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, tokenizer = Path(temporary), make_tokenizer()
+        size = tokenizer.get_vocab_size()
+        make("llama", folder, vocab_size=size)
+        tokenizer.save(str(folder / "tokenizer.json"))
+        file, path = folder / "model.gguf", folder / "logits.json"
+        run(program, "export", "--checkpoint", folder, "--gguf", "F32", "--out", file)
+        for text in TEXTS:
+            run(program, "generate", "--checkpoint", folder, "--prompt", text, "--logits", path)
+            answer = json.loads(path.read_text())
+            logits = np.array(answer["logits"][-1])
+            ours = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+            theirs, _ = of_llama(python, file, text, size=size)
+            difference, divergence = differences(ours, theirs)
+            print(f"tokenizer {name}, {len(answer['tokens'])} tokens of {text!r}: differ by {difference:.1e}", flush=True)
+            if not divergence <= DIVERGENCE["F32"]:
+                sys.exit(f"error: tokenizer {name}: llama.cpp has other tokens of {text!r}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Checks GGUF files with the package gguf and with llama.cpp.")
     parser.add_argument("--plimsoll", metavar="PROGRAM", required=True)
@@ -351,6 +419,9 @@ def main() -> None:
     program = str(Path(arguments.plimsoll).resolve())
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
+    if arguments.llama and not arguments.family:
+        for make_tokenizer in [byte_level, pieces]:
+            check_tokenizer(program, arguments.llama, make_tokenizer)
     for family in arguments.family or FAMILIES:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)

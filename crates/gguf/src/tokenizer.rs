@@ -15,7 +15,7 @@ use crate::GgufError;
 use crate::value::{Metadata, Value};
 use base64::Engine;
 use serde_json::Value as Json;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a file says about a tokenizer.
 #[derive(Debug, Clone, Default)]
@@ -68,24 +68,26 @@ impl TokenizerParts {
             }
             other => return Err(lacks(format!("its model is `{other}`, not BPE, Unigram or WordPiece"))),
         }
-        self.special(&json, kind, &mut keys);
+        let surrounding = Surrounding::of(&json["post_processor"]);
+        if surrounding.before.len().max(surrounding.after.len()) > 1 {
+            return Err(lacks("it puts more than one token before or after a text"));
+        }
+        self.special(&json, kind, &surrounding, &mut keys);
         Ok(keys)
     }
 
-    fn special(&self, json: &Json, kind: &str, keys: &mut Metadata) {
-        let surrounding = Surrounding::of(&json["post_processor"]);
+    fn special(&self, json: &Json, kind: &str, surrounding: &Surrounding, keys: &mut Metadata) {
         let is_words = kind == "WordPiece";
-        let (begin, end) = match is_words {
-            true => (surrounding.before.first().copied().or(self.begin), surrounding.after.first().copied()),
-            false => (self.begin, self.end),
-        };
+        // llama.cpp puts these tokens around a text, so that they are those of the post-processor.
+        let begin = surrounding.before.first().copied().or(self.begin);
+        let end = surrounding.after.first().copied().or(self.end);
         let mut put = |name: &str, id: Option<u32>| {
             if let Some(id) = id {
                 keys.put(format!("tokenizer.ggml.{name}_token_id"), id);
             }
         };
         put("bos", begin);
-        put("eos", end.or(self.end));
+        put("eos", end);
         put("eot", self.end_of_answer);
         put("padding", self.pad);
         let named = |name: &str| added(json).find(|(_, token)| token["content"] == name).map(|(id, _)| id);
@@ -253,6 +255,7 @@ fn pieces(json: &Json, mut tokens: Tokens, keys: &mut Metadata) -> Result<(), Gg
     for (rank, [left, right]) in merges.iter().enumerate() {
         ranks.entry(format!("{left}{right}")).or_insert(rank);
     }
+    check_pairs(&tokens.names, &merges, &ranks)?;
     let scores = tokens.names.iter().map(|name| ranks.get(name).map_or(0.0, |&rank| -(rank as f32) - 1.0)).collect();
     for (name, kind) in tokens.names.iter().zip(&mut tokens.types) {
         let is_byte = name.len() == 6 && name.starts_with("<0x") && name.ends_with('>');
@@ -262,6 +265,22 @@ fn pieces(json: &Json, mut tokens: Tokens, keys: &mut Metadata) -> Result<(), Gg
     }
     tokens.put("llama", "default", Some(scores), keys);
     keys.put("tokenizer.ggml.add_space_prefix", adds_space(json));
+    Ok(())
+}
+
+/// llama.cpp merges any two tokens whose names together are a token's, as SentencePiece does. Errors: `Tokenizer` if the merges of
+/// such a token lack a pair. `ranks`: of the tokens that are merged.
+fn check_pairs(names: &[String], merges: &[[&str; 2]], ranks: &HashMap<String, usize>) -> Result<(), GgufError> {
+    let (pairs, all) =
+        (merges.iter().collect::<HashSet<_>>(), names.iter().map(String::as_str).collect::<HashSet<_>>());
+    for name in ranks.keys() {
+        for (at, _) in name.char_indices().skip(1) {
+            let (left, right) = name.split_at(at);
+            if all.contains(left) && all.contains(right) && !pairs.contains(&[left, right]) {
+                return Err(lacks(format!("it does not merge {left:?} and {right:?}, as SentencePiece would")));
+            }
+        }
+    }
     Ok(())
 }
 

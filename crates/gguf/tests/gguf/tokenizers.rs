@@ -62,7 +62,12 @@ fn pieces_get_scores_in_the_order_of_their_merges() {
     assert_eq!([found("model"), found("add_space_prefix"), found("add_bos_token")], ["llama", "1", "1"]);
     assert_eq!(found("token_type"), "2|6|1|1|1|1|1|3");
     assert_eq!(found("scores"), "0|0|0|0|-1|0|-2|0");
-    assert_eq!(found("unknown_token_id"), "0");
+    assert_eq!([found("unknown_token_id"), found("bos_token_id"), found("eos_token_id")], ["0", "7", "7"]);
+    // llama.cpp would merge this pair, too.
+    json["model"]["vocab"][format!("{SPACE}a")] = json!(7);
+    json["added_tokens"] = json!([]);
+    let problem = keys(&json).err().expect("a pair is missing");
+    assert!(problem.contains("does not merge") && problem.contains("\"b\""), "{problem}");
 }
 
 #[test]
