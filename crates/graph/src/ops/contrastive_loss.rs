@@ -77,7 +77,30 @@ fn scratch(io: &Io, target: &Target) -> Bytes {
     }
 }
 
+/// What both ops share: their kernels have their own products, of these extents.
+macro_rules! of_similarities {
+    () => {
+        fn nature(&self) -> Nature {
+            Nature::Products
+        }
+
+        fn product(&self, io: &Io) -> Option<[usize; 3]> {
+            Some(extents(io))
+        }
+
+        fn uses_library(&self) -> bool {
+            false
+        }
+
+        fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+            scratch(io, target)
+        }
+    };
+}
+
 impl Operation for ContrastiveLoss {
+    of_similarities!();
+
     fn name(&self) -> &'static str {
         "contrastive_loss"
     }
@@ -87,28 +110,12 @@ impl Operation for ContrastiveLoss {
         Ok(vec![TensorType::f32(&[1])])
     }
 
-    fn nature(&self) -> Nature {
-        Nature::Products
-    }
-
-    fn product(&self, io: &Io) -> Option<[usize; 3]> {
-        Some(extents(io))
-    }
-
-    fn uses_library(&self) -> bool {
-        false
-    }
-
     fn flops(&self, io: &Io) -> u64 {
         2 * extents(io).iter().product::<usize>() as u64
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
         moved(io, 2)
-    }
-
-    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        scratch(io, target)
     }
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
@@ -134,6 +141,8 @@ impl Operation for ContrastiveLoss {
 }
 
 impl Operation for ContrastiveLossGrad {
+    of_similarities!();
+
     fn name(&self) -> &'static str {
         "contrastive_loss_grad"
     }
@@ -147,28 +156,12 @@ impl Operation for ContrastiveLossGrad {
         if index == 0 { accumulating(self.accumulate_loss) } else { Access::Write }
     }
 
-    fn nature(&self) -> Nature {
-        Nature::Products
-    }
-
-    fn product(&self, io: &Io) -> Option<[usize; 3]> {
-        Some(extents(io))
-    }
-
-    fn uses_library(&self) -> bool {
-        false
-    }
-
     fn flops(&self, io: &Io) -> u64 {
         6 * extents(io).iter().product::<usize>() as u64
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
         moved(io, 4) + io.outputs[1].bytes() + io.outputs[2].bytes()
-    }
-
-    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        scratch(io, target)
     }
 
     fn examples() -> Vec<Example> {

@@ -3,6 +3,7 @@
 //! parameters follow transformers' `BertModel`.
 
 use super::Architecture;
+use super::encoder_sizes::EncoderSizes;
 use super::reader::Reader;
 use super::sizes::read_activation;
 use crate::GraphError;
@@ -28,12 +29,9 @@ pub(super) const BERT: Architecture<Encoder> = Architecture {
 };
 
 fn read(keys: &mut Reader<'_>) -> Result<Encoder, GraphError> {
-    let (vocab_size, width, inner) =
-        (keys.size("vocab_size")?, keys.size("hidden_size")?, keys.size("intermediate_size")?);
-    let (layers, heads) = (keys.layers()?, keys.size("num_attention_heads")?);
-    let head_size = head_size(width, heads)?;
-    let (max_positions, types) = (keys.size("max_position_embeddings")?, keys.size("type_vocab_size")?);
-    let (deviation, epsilon) = (keys.number("initializer_range")?, keys.number("layer_norm_eps")?);
+    let EncoderSizes { vocab_size, width, inner, layers, heads, head_size, max_positions, deviation } =
+        EncoderSizes::read(keys)?;
+    let (types, epsilon) = (keys.size("type_vocab_size")?, keys.number("layer_norm_eps")?);
     let (dropout, of_attention) = (keys.rate("hidden_dropout_prob")?, keys.rate("attention_probs_dropout_prob")?);
     if keys.flag("is_decoder")? {
         return Err(bad("is_decoder", "is true, but BERT is supported as an encoder only"));
@@ -105,12 +103,4 @@ fn read(keys: &mut Reader<'_>) -> Result<Encoder, GraphError> {
         norms_follow_sums: true,
         last_norm: None,
     })
-}
-
-/// Channels of a head. Errors: `BadConfig` if the heads do not divide the width.
-pub(super) fn head_size(width: usize, heads: usize) -> Result<usize, GraphError> {
-    if !width.is_multiple_of(heads) {
-        return Err(bad("num_attention_heads", format!("is {heads}, which does not divide hidden_size = {width}")));
-    }
-    Ok(width / heads)
 }

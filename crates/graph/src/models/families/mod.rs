@@ -5,6 +5,7 @@
 
 mod bert;
 mod encoder_presets;
+mod encoder_sizes;
 mod gemma;
 mod gpt_oss;
 mod granite;

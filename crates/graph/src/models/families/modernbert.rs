@@ -2,7 +2,7 @@
 //! Source: Warner et al. 2024 (arXiv:2412.13663); names of parameters follow transformers' `ModernBertModel`.
 
 use super::Architecture;
-use super::bert::head_size;
+use super::encoder_sizes::EncoderSizes;
 use super::reader::Reader;
 use super::rope::{self, Rope};
 use super::sizes::{read_activation, sliding_layers};
@@ -30,18 +30,15 @@ pub(super) const MODERNBERT: Architecture<Encoder> = Architecture {
 };
 
 fn read(keys: &mut Reader<'_>) -> Result<Encoder, GraphError> {
-    let (vocab_size, width, inner) =
-        (keys.size("vocab_size")?, keys.size("hidden_size")?, keys.size("intermediate_size")?);
-    let (layers, heads) = (keys.layers()?, keys.size("num_attention_heads")?);
-    let head_size = head_size(width, heads)?;
+    let EncoderSizes { vocab_size, width, inner, layers, heads, head_size, max_positions, deviation } =
+        EncoderSizes::read(keys)?;
     if !head_size.is_multiple_of(2) {
         return Err(bad(
             "num_attention_heads",
             format!("gives heads of {head_size}; rotary positions need an even number"),
         ));
     }
-    let max_positions = keys.size("max_position_embeddings")?;
-    let (deviation, epsilon) = (keys.number("initializer_range")?, keys.number("norm_eps")?);
+    let epsilon = keys.number("norm_eps")?;
     let (embedding_dropout, of_attention) = (keys.rate("embedding_dropout")?, keys.rate("attention_dropout")?);
     let of_feed_forward = keys.rate("mlp_dropout")?;
     let [norm_bias, attention_bias, mlp_bias] =
