@@ -1,6 +1,7 @@
 //! Tokenizers: text to ids and back. One file per kind below; `spec.rs` selects the kind.
 //! Not here: files, documents and separators (`shards.rs`).
 
+mod byt5;
 mod byte_level;
 mod bytes;
 mod file;
@@ -50,17 +51,20 @@ pub struct Tokenizer {
 
 enum Codec {
     Bytes,
+    ByT5,
     Gpt2,
     File(Box<FileTokenizer>),
 }
 
 impl Tokenizer {
-    /// Loads the tokenizer. A tokenizer.json that [`model_files`] wrote for a built-in tokenizer opens as that one.
+    /// Loads the tokenizer. A folder with the configuration of ByT5's tokenizer opens as [`TokenizerSpec::ByT5`]. A tokenizer.json that [`model_files`] wrote for a built-in tokenizer opens as that one.
     /// Errors: `NotFound`, `Unreadable`, `NoTokenizerInFolder`, `BadTokenizer` for a file.
     pub fn open(spec: &TokenizerSpec) -> Result<Self, DataError> {
         let codec = match spec {
             TokenizerSpec::Bytes => Codec::Bytes,
+            TokenizerSpec::ByT5 => Codec::ByT5,
             TokenizerSpec::Gpt2 => Codec::Gpt2,
+            TokenizerSpec::File(path) if byt5::is_in(path) => return Self::open(&TokenizerSpec::ByT5),
             TokenizerSpec::File(path) => {
                 let file = TokenizerFile::read(path)?;
                 match byte_level::built_in(&file.text) {
@@ -81,6 +85,7 @@ impl Tokenizer {
     pub fn identity(&self) -> String {
         match &self.codec {
             Codec::Bytes => "bytes".to_owned(),
+            Codec::ByT5 => "byt5".to_owned(),
             Codec::Gpt2 => "gpt2".to_owned(),
             Codec::File(file) => match (file.special().separator, file.beginning()) {
                 (Some((_, None)) | None, []) => format!("file {}", file.hash()),
@@ -95,6 +100,7 @@ impl Tokenizer {
     pub fn vocab_size(&self) -> usize {
         match &self.codec {
             Codec::Bytes => bytes::VOCAB_SIZE,
+            Codec::ByT5 => byt5::VOCAB_SIZE,
             Codec::Gpt2 => gpt2::VOCAB_SIZE,
             Codec::File(file) => file.vocab_size(),
         }
@@ -104,6 +110,7 @@ impl Tokenizer {
     pub fn separator(&self) -> Option<u32> {
         match &self.codec {
             Codec::Bytes => Some(bytes::SEPARATOR),
+            Codec::ByT5 => Some(byt5::END),
             Codec::Gpt2 => Some(gpt2::SEPARATOR),
             Codec::File(file) => file.special().separator.map(|(id, _)| id),
         }
@@ -112,7 +119,7 @@ impl Tokenizer {
     /// The ids before a document or a prompt: those that a tokenizer.json's post-processor prepends.
     pub fn beginning(&self) -> &[u32] {
         match &self.codec {
-            Codec::Bytes | Codec::Gpt2 => &[],
+            Codec::Bytes | Codec::ByT5 | Codec::Gpt2 => &[],
             Codec::File(file) => file.beginning(),
         }
     }
@@ -120,7 +127,7 @@ impl Tokenizer {
     /// All ids that end an answer: the separator, and those named in the files next to a tokenizer.json.
     pub fn ends(&self) -> Vec<u32> {
         match &self.codec {
-            Codec::Bytes | Codec::Gpt2 => self.separator().into_iter().collect(),
+            Codec::Bytes | Codec::ByT5 | Codec::Gpt2 => self.separator().into_iter().collect(),
             Codec::File(file) => file.special().ends.clone(),
         }
     }
@@ -154,6 +161,7 @@ impl Tokenizer {
     pub fn begin_token(&self) -> Option<u32> {
         match &self.codec {
             Codec::Bytes | Codec::Gpt2 => self.separator(),
+            Codec::ByT5 => None,
             Codec::File(file) => file.special().begin.or(file.beginning().first().copied()),
         }
     }
@@ -161,7 +169,7 @@ impl Tokenizer {
     /// A token as tokenizer files spell it.
     fn name_of(&self, id: u32) -> String {
         match &self.codec {
-            Codec::Bytes | Codec::Gpt2 => String::from_utf8_lossy(&self.decode(&[id])).into_owned(),
+            Codec::Bytes | Codec::ByT5 | Codec::Gpt2 => String::from_utf8_lossy(&self.decode(&[id])).into_owned(),
             Codec::File(file) => file.name_of(id),
         }
     }
@@ -170,6 +178,7 @@ impl Tokenizer {
     pub fn is_special(&self, id: u32) -> bool {
         match &self.codec {
             Codec::Bytes | Codec::Gpt2 => self.separator() == Some(id),
+            Codec::ByT5 => byt5::is_special(id),
             Codec::File(file) => file.is_special(id),
         }
     }
@@ -178,6 +187,7 @@ impl Tokenizer {
     pub fn pad_token(&self) -> Option<u32> {
         match &self.codec {
             Codec::Bytes | Codec::Gpt2 => None,
+            Codec::ByT5 => Some(byt5::PAD),
             Codec::File(file) => file.special().pad,
         }
     }
@@ -185,7 +195,7 @@ impl Tokenizer {
     /// Upper bound of the memory that each thread needs for tokenizing, including the text and its tokens.
     pub fn memory_per_thread(&self) -> Bytes {
         match &self.codec {
-            Codec::Bytes | Codec::Gpt2 => Bytes::mib(8),
+            Codec::Bytes | Codec::ByT5 | Codec::Gpt2 => Bytes::mib(8),
             // The library keeps several positions per byte and about 100 bytes per token.
             Codec::File(_) => Bytes::mib(40),
         }
@@ -208,10 +218,24 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// The first `most` ids of a text; reads no more of it than these need, to a piece. Errors: as [`encode`](Self::encode).
+    pub fn encode_first(&self, text: &[u8], most: usize) -> Result<Vec<u32>, EncodeError> {
+        let mut ids = Vec::new();
+        for piece in pieces(text) {
+            if ids.len() >= most {
+                break;
+            }
+            ids.extend(self.encode_piece(piece)?);
+        }
+        ids.truncate(most);
+        Ok(ids)
+    }
+
     /// The ids of one piece of a document.
     pub(crate) fn encode_piece(&self, piece: &[u8]) -> Result<Vec<u32>, EncodeError> {
         match &self.codec {
             Codec::Bytes => Ok(bytes::encode(piece)),
+            Codec::ByT5 => Ok(byt5::encode(utf8(piece)?)),
             Codec::Gpt2 => Ok(gpt2::encode(utf8(piece)?)),
             Codec::File(file) => file.encode(utf8(piece)?),
         }
@@ -226,7 +250,7 @@ impl Tokenizer {
         for piece in pieces(text.as_bytes()) {
             let within = match &self.codec {
                 Codec::File(file) => file.encode_with_ranges(utf8(piece)?)?,
-                Codec::Bytes | Codec::Gpt2 => self.consecutive(self.encode_piece(piece)?),
+                Codec::Bytes | Codec::ByT5 | Codec::Gpt2 => self.consecutive(self.encode_piece(piece)?),
             };
             found.extend(within.into_iter().map(|(id, range)| (id, range.start + offset..range.end + offset)));
             offset += piece.len();
@@ -250,6 +274,7 @@ impl Tokenizer {
     pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
         match &self.codec {
             Codec::Bytes => bytes::decode(ids),
+            Codec::ByT5 => byt5::decode(ids),
             Codec::Gpt2 => gpt2::decode(ids),
             Codec::File(file) => file.decode(ids),
         }
@@ -286,6 +311,16 @@ pub(crate) mod tests {
         text[offset as usize] = 0xff;
         assert_eq!(tokenizer.encode(&text), Err(EncodeError::NotUtf8 { offset }));
         assert_eq!(tokenizer.encode(b"\xc3"), Err(EncodeError::NotUtf8 { offset: 0 }));
+    }
+
+    #[test]
+    fn the_first_ids_are_those_of_the_whole_text() {
+        let tokenizer = Tokenizer::open(&TokenizerSpec::Gpt2).unwrap();
+        let text = b"ten bytes ".repeat(PIECE_BYTES_MAX / 10 * 2);
+        let all = tokenizer.encode(&text).unwrap();
+        for most in [0, 1, 7, all.len() - 1, all.len() + 5] {
+            assert_eq!(tokenizer.encode_first(&text, most).unwrap(), all[..most.min(all.len())], "{most}");
+        }
     }
 
     #[test]

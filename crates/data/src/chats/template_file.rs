@@ -52,7 +52,7 @@ pub(super) fn template_file(tokenizer: &TokenizerSpec, file: Option<&Path>) -> R
     let folder = match tokenizer {
         TokenizerSpec::File(path) if path.is_dir() => Some(path.clone()),
         TokenizerSpec::File(path) => path.parent().map(Path::to_owned),
-        TokenizerSpec::Bytes | TokenizerSpec::Gpt2 => None,
+        TokenizerSpec::Bytes | TokenizerSpec::ByT5 | TokenizerSpec::Gpt2 => None,
     };
     let config_path = folder.as_ref().map(|folder| folder.join(CONFIG_NAME));
     let config = config_path.as_deref().map(config_of).transpose()?.flatten().unwrap_or_default();

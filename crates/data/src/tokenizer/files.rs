@@ -1,5 +1,6 @@
 //! A tokenizer as the files of a model folder, in the format that `transformers` and compatible programs open.
 
+use super::byt5;
 use super::byte_level::{MERGES_NAME, VOCAB_NAME, built_in, bytes_json, gpt2_json};
 use super::file::{FILE_NAME, TokenizerFile};
 use super::{Codec, Tokenizer, TokenizerSpec};
@@ -13,7 +14,7 @@ use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 use std::path::Path;
 
-const CONFIG_NAME: &str = "tokenizer_config.json";
+pub(super) const CONFIG_NAME: &str = "tokenizer_config.json";
 /// The default generation settings of a model, which come with its weights.
 const GENERATION_NAME: &str = "generation_config.json";
 
@@ -76,6 +77,7 @@ pub fn model_files(
     let mut files = match tokenizer.spec() {
         _ if let Some(exported) = exported => exported,
         TokenizerSpec::File(path) => files_of(path)?,
+        TokenizerSpec::ByT5 => vec![ModelFile::new(CONFIG_NAME, byt5::config_json().as_bytes())],
         TokenizerSpec::Bytes => vec![ModelFile::new(FILE_NAME, bytes_json().as_bytes())],
         TokenizerSpec::Gpt2 => vec![ModelFile::new(FILE_NAME, gpt2_json().as_bytes())],
     };

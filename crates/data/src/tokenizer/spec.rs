@@ -1,5 +1,6 @@
-//! Selects a tokenizer: `bytes`, `gpt2`, or the path to a tokenizer.json or to a folder that holds one.
+//! Selects a tokenizer: `bytes`, `gpt2`, `byt5`, or the path to a tokenizer.json or to a folder that holds one.
 
+use super::byt5;
 use super::byte_level::{MERGES_NAME, VOCAB_NAME};
 use super::file::FILE_NAME;
 use crate::DataError;
@@ -9,7 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-const NAMES: [&str; 2] = ["bytes", "gpt2"];
+const NAMES: [&str; 3] = ["bytes", "gpt2", "byt5"];
 
 /// A tokenizer by name or by path. Written and parsed as one string, also in YAML and JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ const NAMES: [&str; 2] = ["bytes", "gpt2"];
 pub enum TokenizerSpec {
     /// Each byte is a token, 0 separates documents.
     Bytes,
+    /// ByT5's: each byte is a token, after three special ones.
+    ByT5,
     /// The byte-pair encoding of GPT-2, built in.
     Gpt2,
     /// A tokenizer.json, or a folder that holds one.
@@ -24,7 +27,8 @@ pub enum TokenizerSpec {
 }
 
 impl TokenizerSpec {
-    /// The tokenizer that comes with the model in a folder: its tokenizer.json, else its vocab.json and merges.txt.
+    /// The tokenizer that comes with the model in a folder: its tokenizer.json, else its vocab.json and merges.txt, else
+    /// ByT5's if its tokenizer_config.json names it.
     pub fn in_folder(folder: &Path) -> Option<Self> {
         let has = |name: &str| folder.join(name).is_file();
         if has(FILE_NAME) {
@@ -32,7 +36,7 @@ impl TokenizerSpec {
         } else if has(VOCAB_NAME) && has(MERGES_NAME) {
             Some(Self::File(Path::new(".").join(folder)))
         } else {
-            None
+            byt5::is_in(folder).then_some(Self::ByT5)
         }
     }
 }
@@ -47,6 +51,7 @@ impl FromStr for TokenizerSpec {
         match text.to_ascii_lowercase().as_str() {
             "bytes" => return Ok(Self::Bytes),
             "gpt2" => return Ok(Self::Gpt2),
+            "byt5" => return Ok(Self::ByT5),
             _ => {}
         }
         let path = Path::new(text);
@@ -68,6 +73,7 @@ impl fmt::Display for TokenizerSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes => f.pad("bytes"),
+            Self::ByT5 => f.pad("byt5"),
             Self::Gpt2 => f.pad("gpt2"),
             Self::File(path) => f.pad(&path.to_string_lossy()),
         }
@@ -98,6 +104,7 @@ mod tests {
         for (text, spec) in [
             ("bytes", TokenizerSpec::Bytes),
             ("GPT2", TokenizerSpec::Gpt2),
+            ("byt5", TokenizerSpec::ByT5),
             ("tokenizer.json", TokenizerSpec::File("tokenizer.json".into())),
             ("models/llama", TokenizerSpec::File("models/llama".into())),
             ("./gpt2", TokenizerSpec::File("./gpt2".into())),

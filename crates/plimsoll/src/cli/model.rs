@@ -160,6 +160,16 @@ impl Chosen {
         }
     }
 
+    /// Errors: an id is outside the vocabulary. `of`: what has these ids.
+    pub(super) fn check_ids(&self, ids: &[u32], of: &str) -> Result<(), Failure> {
+        let rows = self.config.vocab_size();
+        match ids.iter().find(|&&id| id as usize >= rows) {
+            Some(id) => Err(Failure::bad_input(format!("token {id} of {of} is outside the model's {rows} ids"))
+                .hint("pass the tokenizer of the model's training to `--tokenizer`")),
+            None => Ok(()),
+        }
+    }
+
     /// Whether a source is answered with a target.
     pub(super) fn has_decoder(&self) -> bool {
         self.config.decoder_start().is_some()
@@ -190,6 +200,7 @@ impl Chosen {
         }
         let built_in = match (&self.config, self.config.vocab_size()) {
             (_, 256) => Some(TokenizerSpec::Bytes),
+            (ModelConfig::T5(_), BYT5_IDS) => Some(TokenizerSpec::ByT5),
             (ModelConfig::Gpt2(_), GPT2_IDS) => Some(TokenizerSpec::Gpt2),
             (ModelConfig::Gpt2(_), _) if self.is_preset => Some(TokenizerSpec::Gpt2),
             _ => None,
@@ -205,6 +216,9 @@ impl Chosen {
         Ok(spec)
     }
 }
+
+/// IDs of ByT5's tokenizer, and those of the published ByT5 models.
+const BYT5_IDS: usize = 384;
 
 /// IDs of GPT-2's tokenizer.
 const GPT2_IDS: usize = 50_257;

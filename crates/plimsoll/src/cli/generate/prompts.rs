@@ -178,12 +178,8 @@ fn checked(mut ids: Vec<u32>, tokenizer: &Tokenizer, chosen: &Chosen) -> Result<
     if ids.is_empty() {
         ids.push(tokenizer.separator().unwrap_or(0));
     }
-    let rows = chosen.config.vocab_size();
-    match ids.iter().find(|&&id| id as usize >= rows) {
-        Some(id) => Err(Failure::bad_input(format!("token {id} of the prompt is outside the model's {rows} ids"))
-            .hint("pass the tokenizer of the model's training to `--tokenizer`")),
-        None => Ok(ids),
-    }
+    chosen.check_ids(&ids, "the prompt")?;
+    Ok(ids)
 }
 
 fn text_of(path: &Path) -> Result<String, Failure> {
