@@ -38,6 +38,7 @@ mod split;
 mod splits;
 mod store;
 mod table;
+mod texts;
 mod tokenizer;
 
 pub use batch::Batches;
@@ -63,6 +64,7 @@ pub use source::{Compression, DEFAULT_TEXT_FIELD, Format, LINE_BYTES_MAX, Source
 pub use sources::{FILES_MAX, resolve};
 pub use split::{HeldOut, Split, Windows};
 pub use store::TokenStore;
+pub use texts::Texts;
 pub use tokenizer::{
     EncodeError, MODEL_FILES, ModelFile, Tokenizer, TokenizerKind, TokenizerSpec, generation_ends, model_files,
     train_tokenizer,

@@ -36,4 +36,4 @@ pub use read_at::read_exact_at;
 pub use space::{DiskSpace, disk_space, free_space};
 pub use trust::{Distrust, TRUSTED_FOLDERS, check_entry, check_file, check_folder, read_trusted};
 pub use update::{read_if_there, update};
-pub use write::{UNFINISHED, create_unique, remove_leftovers, sync_folder, write_whole};
+pub use write::{UNFINISHED, create_unique, remove_leftovers, replace_with, sync_folder, write_whole};

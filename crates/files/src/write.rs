@@ -47,7 +47,23 @@ pub fn create_unique(path: &Path, extension: &str, mode: u32) -> io::Result<(Pat
 /// Writes directly to a path that is not a regular file, such as a pipe or a device.
 /// Errors: those of the system; then the old contents stay, and the temporary file is removed.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace(path, |file| file.write_all(bytes))
+    replace_with(path, |file| file.write_all(bytes))
+}
+
+/// The same for contents that `write` writes part by part. Errors: also those of `write`.
+pub fn replace_with<E: From<io::Error>>(path: &Path, write: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if path.exists() && !path.is_file() {
+        return write(&mut OpenOptions::new().write(true).open(&path)?);
+    }
+    remove_leftovers(&path, SystemTime::now());
+    let (unfinished, mut file) = create_unique(&path, UNFINISHED, 0o666)?;
+    let written = write(&mut file).and_then(|()| Ok(file.sync_all().and_then(|()| fs::rename(&unfinished, &path))?));
+    if written.is_err() {
+        // Report the first error rather than a failure to remove the partial file.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
 }
 
 /// Removes temporary files that crashed writes of a file left, with names of [`create_unique`], once they were not
@@ -73,21 +89,6 @@ pub fn remove_leftovers(path: &Path, now: SystemTime) {
     }
 }
 
-fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    if path.exists() && !path.is_file() {
-        return write(&mut OpenOptions::new().write(true).open(&path)?);
-    }
-    remove_leftovers(&path, SystemTime::now());
-    let (unfinished, mut file) = create_unique(&path, UNFINISHED, 0o666)?;
-    let written = write(&mut file).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&unfinished, &path));
-    if written.is_err() {
-        // Report the first error rather than a failure to remove the partial file.
-        let _ = fs::remove_file(&unfinished);
-    }
-    written
-}
-
 /// Makes renames in `folder` durable. Does nothing on systems other than Unix, which can't sync a folder.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
@@ -102,9 +103,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("machine.json");
         write_whole(&path, b"before").unwrap();
-        let full = replace(&path, |file| {
+        let full = replace_with(&path, |file| {
             file.write_all(b"af")?;
-            Err(io::ErrorKind::StorageFull.into())
+            Err(io::Error::from(io::ErrorKind::StorageFull))
         });
         assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!(fs::read(&path).unwrap(), b"before");

@@ -6,6 +6,7 @@
 mod adapter_file;
 mod adapter_targets;
 mod adapters;
+mod embedding;
 mod error;
 mod gradient;
 mod memory;
@@ -22,6 +23,7 @@ mod weight_codes;
 pub use adapter_file::{AdapterFile, AdapterFileError};
 pub use adapter_targets::{AdapterError, AdapterSettings, AdapterTargets};
 pub use adapters::{ADAPTER_PREFIX, Adapter, Adapters, LinearLayer};
+pub use embedding::{EmbedShape, build_embedding};
 pub use error::GraphError;
 pub use gradient::differentiate;
 pub use memory::{ALIGNMENT, Link, Memories, Memory, MemoryId, MemoryKind, MemorySet, PerMemory};

@@ -69,6 +69,9 @@ pub struct Ports {
     pub grad_norm: Option<TensorId>,
     /// Logits of one position (V); read by the host.
     pub logits: Option<TensorId>,
+    /// Vectors of texts (B, C); read by the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vectors: Option<TensorId>,
 }
 
 impl Ports {
@@ -80,15 +83,25 @@ impl Ports {
 
     /// All ports, mutable, to replace them.
     pub fn each_mut(&mut self) -> impl Iterator<Item = &mut TensorId> {
-        let Self { tokens, positions, segments, decoder_tokens, decoder_segments, targets, loss, grad_norm, logits } =
-            self;
+        let Self {
+            tokens,
+            positions,
+            segments,
+            decoder_tokens,
+            decoder_segments,
+            targets,
+            loss,
+            grad_norm,
+            logits,
+            vectors,
+        } = self;
         let fed = [tokens, positions, segments, decoder_tokens, decoder_segments, targets];
-        fed.into_iter().chain([loss, grad_norm, logits]).flatten()
+        fed.into_iter().chain([loss, grad_norm, logits, vectors]).flatten()
     }
 
     /// The tensors that the host reads after the program ran.
     pub fn fetched(&self) -> impl Iterator<Item = TensorId> {
-        [self.loss, self.grad_norm, self.logits].into_iter().flatten()
+        [self.loss, self.grad_norm, self.logits, self.vectors].into_iter().flatten()
     }
 }
 

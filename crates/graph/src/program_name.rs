@@ -32,11 +32,13 @@ pub enum ProgramKind {
     Sample,
     /// Keys and values of a source, for the decoder's cross-attention.
     Encode,
+    /// The vectors of texts.
+    Embed,
     /// A numbered program of a graph without training, for example in a self-test.
     Numbered(u32),
 }
 
-const NAMES: [(ProgramKind, &str); 8] = [
+const NAMES: [(ProgramKind, &str); 9] = [
     (ProgramKind::MicroStep, "micro_step"),
     (ProgramKind::MicroStepAdd, "micro_step_add"),
     (ProgramKind::Update, "update"),
@@ -45,6 +47,7 @@ const NAMES: [(ProgramKind, &str); 8] = [
     (ProgramKind::Prefill, "prefill"),
     (ProgramKind::Sample, "sample"),
     (ProgramKind::Encode, "encode"),
+    (ProgramKind::Embed, "embed"),
 ];
 
 /// The name of a program, unique in its graph. Its text is `micro_step`, or `micro_step@64` and `micro_step@64x32` for

@@ -1,5 +1,6 @@
 //! Builds the programs of a run from a model, an optimizer and a shape: `micro_step`, `update`, `evaluate`, `prefill`,
 //! `sample` and `encode`, all with the same parameters.
+//! Not here: the programs that compute the vectors of texts (`embedding.rs`).
 
 use crate::adapters::{ADAPTER_PREFIX, Adapted, Adapters};
 use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, NO_HEAD, keys};

@@ -8,7 +8,9 @@ use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use crate::settings::{Kept, Settings};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Adapters, Graph, MemoryId, SampleShape, Targets, WeightCodes, build_sampling};
+use plimsoll_graph::{
+    Adapters, EmbedShape, Graph, MemoryId, SampleShape, Targets, WeightCodes, build_embedding, build_sampling,
+};
 use plimsoll_units::{Bytes, Seconds};
 
 /// A configuration whose graph is built and whose arena is not packed yet.
@@ -73,14 +75,7 @@ pub fn sampling_graph(
     shape: &SampleShape,
     codes: Option<WeightCodes>,
 ) -> Result<Graph, PlanError> {
-    let mut graph = build_sampling(model, adapters, shape)?;
-    if let Some(format) = codes {
-        if quantizable(&graph, format).is_empty() {
-            return Err(PlanError::NothingQuantized { format, frozen: graph.parameters.len() });
-        }
-        base_weights(&mut graph, format);
-    }
-    Ok(graph)
+    encoded(build_sampling(model, adapters, shape)?, codes)
 }
 
 /// A plan for writing text with a model: weights, caches and what `prefill` and `sample` need. Errors: those of
@@ -93,12 +88,41 @@ pub fn plan_sampling(
     targets: &Targets,
     budget: Bytes,
 ) -> Result<(Graph, Plan), PlanError> {
-    let graph = sampling_graph(model, adapters, shape, codes)?;
+    Ok(inference(sampling_graph(model, adapters, shape, codes)?, shape.capacity, targets, budget))
+}
+
+/// A plan for computing the vectors of texts with an encoder. `codes`: how the weights of linear layers are stored.
+/// Errors: the model is impossible or not an encoder, or none of its weights can be in these codes.
+pub fn plan_embedding(
+    model: &ModelConfig,
+    adapters: Option<&Adapters>,
+    shape: &EmbedShape,
+    codes: Option<WeightCodes>,
+    targets: &Targets,
+    budget: Bytes,
+) -> Result<(Graph, Plan), PlanError> {
+    let graph = encoded(build_embedding(model, adapters, shape)?, codes)?;
+    Ok(inference(graph, shape.longest, targets, budget))
+}
+
+/// The graph with its weights in codes. Errors: none of them can be.
+fn encoded(mut graph: Graph, codes: Option<WeightCodes>) -> Result<Graph, PlanError> {
+    if let Some(format) = codes {
+        if quantizable(&graph, format).is_empty() {
+            return Err(PlanError::NothingQuantized { format, frozen: graph.parameters.len() });
+        }
+        base_weights(&mut graph, format);
+    }
+    Ok(graph)
+}
+
+/// The plan of a graph without training, whose programs read at most `seq_len` tokens at a time.
+fn inference(graph: Graph, seq_len: usize, targets: &Targets, budget: Bytes) -> (Graph, Plan) {
     let plan = Plan {
         micro_batch: 1,
         accumulation: 1,
         global_batch: 1,
-        seq_len: shape.capacity,
+        seq_len,
         ..crate::lay_out(&graph, targets).within(&Budget::unlimited().with(MemoryId::DEVICE, budget))
     };
     Ok((graph, plan))

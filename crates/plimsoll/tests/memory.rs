@@ -148,6 +148,7 @@ fn sandbox() -> Sandbox {
     );
     sandbox.write("snapshot.pickle", crate::support::torch::snapshot());
     sandbox.write("lifetimes.csv", "id,lower,upper,size\na,0,3,4\nb,3,9,4\nc,0,9,4\n");
+    sandbox.write("lines.txt", (0..1_500).map(line).collect::<String>());
     sandbox.write("pairs.tsv", (0..2_000).map(|i| format!("word {i}\tits meaning is {}\n", i * 7)).collect::<String>());
     sandbox
 }
@@ -191,6 +192,12 @@ fn every_command_uses_little_outside_its_plan() {
             "train --model t5-nano --data pairs.tsv --tokenizer bytes --source-len 32 --target-len 32 --global-batch 4 \
              --max-steps 2 --sample-tokens 4 --vram 1 --name pairs --cache-dir cache --runs-dir runs --json",
         ),
+        (
+            kept,
+            "train --model bert-nano --data pairs.tsv --source-column 1 --target-column 2 --tokenizer bytes --source-len 32 \
+             --target-len 32 --global-batch 4 --max-steps 1 --vram 1 --name bert --cache-dir cache --runs-dir runs --json",
+        ),
+        (kept, "embed --checkpoint runs/bert --vram 1 --data lines.txt --max-tokens 32 --out vectors.npy"),
         (kept, "generate --checkpoint runs/run --vram 1 --max-tokens 4 --prompt line --json"),
         (kept, "generate --checkpoint runs/run --vram 1 --logits logits.json --prompt line --json"),
         (
@@ -225,7 +232,7 @@ fn every_command_uses_little_outside_its_plan() {
             let outside = bytes(&value, ["measured", "outside_plan_bytes"]);
             assert!(outside < most * MIB, "{arguments}: {outside} bytes outside the plan");
             bytes(&value, ["measured", "arena_resident_bytes"])
-        } else if arguments.starts_with("generate") {
+        } else if arguments.starts_with("generate") || arguments.starts_with("embed") {
             planned_by_generate(&ended.stderr)
         } else {
             0
@@ -284,7 +291,7 @@ fn top_uses_little() {
     assert!(peak_rss < 36 * MIB, "{peak_rss}");
 }
 
-/// Memory that `generate` reserved, to three digits.
+/// Memory that `generate` or `embed` reserved, to three digits.
 fn planned_by_generate(stderr: &str) -> u64 {
     let line =
         stderr.lines().find_map(|line| line.strip_prefix("measured of this process: ")).expect("a line about memory");

@@ -54,7 +54,7 @@
 //!     trainer: TrainerConfig {
 //!         name: "run".to_owned(),
 //!         model_name: "nano".to_owned(),
-//!         model_folder: ModelFolder::new(&model, &tokenizer, &Default::default(), files),
+//!         model_folder: ModelFolder::new(&model, &tokenizer, &Default::default(), None, files),
 //!         model,
 //!         length: Length::MaxSteps(2),
 //!         schedule: Schedule { shape: Shape::Constant, decay_part: 0.2, learning_rate: 1e-3, warmup_steps: 0, final_part: 1.0 },

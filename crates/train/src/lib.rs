@@ -5,6 +5,7 @@
 mod bench;
 mod calibrate;
 pub mod checkpoint;
+mod embed;
 mod ending;
 mod engine;
 mod error;
@@ -34,6 +35,7 @@ pub use bench::{BenchResult, RandomStep, bench, random_step};
 pub use calibrate::{
     Agreement, Calibration, CalibrationError, Comparison, Stage, agreement, calibrate, compare_predictions,
 };
+pub use embed::{Embedder, normalize};
 pub use engine::{Engine, Feed};
 pub use error::TrainError;
 pub use evaluate::{HeldOutLoss, evaluate};

@@ -1,12 +1,13 @@
 //! `plimsoll export`: a model or its adapters as a GGUF file, and Ollama's Modelfile for it.
 //! Not here: the format (`plimsoll-gguf`).
 
-use super::adapters::{self, Below};
+use super::adapters::Below;
 use super::chats::today;
 use super::failure::{exit_code, io_failure, line};
 use super::model::Chosen;
 use super::options::positive_size;
-use super::{Failure, hub, in_pool, model, checkpoint};
+use super::weights::Trained;
+use super::{Failure, in_pool};
 use crate::streams::{talk, write_data};
 use ::plimsoll_train::checkpoint::CONFIG_FILE;
 use clap::{Args, ValueEnum};
@@ -76,8 +77,7 @@ impl From<TypeName> for FileType {
     }
 }
 
-pub(super) fn run(mut args: ExportArgs) -> Result<u8, Failure> {
-    args.checkpoint = hub::weights_of(args.checkpoint, args.download)?;
+pub(super) fn run(args: ExportArgs) -> Result<u8, Failure> {
     let threads = super::budget::threads(args.threads)?;
     in_pool(threads, || args.export())
 }
@@ -91,14 +91,8 @@ struct Vocabulary {
 
 impl ExportArgs {
     fn export(&self) -> Result<u8, Failure> {
-        let folder = checkpoint::folder_of(&self.checkpoint)?;
-        let below = adapters::below(&folder, self.download)?;
-        let base = below.as_ref().map_or(&folder, |below| &below.weights);
-        let config = [&folder, base].map(|folder| folder.join(CONFIG_FILE));
-        let has_own = is_file(&config[0]).map_err(io_failure(config[0].display()))?;
-        let of_model = if has_own { &folder } else { base };
-        let chosen = model::open(&of_model.join(CONFIG_FILE).to_string_lossy())?;
-        let vocabulary = self.vocabulary(&chosen, of_model)?;
+        let Trained { folder, of_model, chosen, below, .. } = Trained::open(&self.checkpoint, self.download)?;
+        let vocabulary = self.vocabulary(&chosen, &of_model)?;
         let contents = match &below {
             Some(below) => self.adapters(&chosen, below, &folder)?,
             None => self.model(&chosen, &vocabulary, &folder)?,

@@ -111,7 +111,7 @@ const GROUPS: &[Group] = &[
             ("learning-rate", "Peak learning rate"),
             ("scheduler", ""),
             ("optimizer", "`adamw` or `lion`"),
-            ("max-tokens", "Most tokens to generate"),
+            ("max-tokens", "Most tokens to generate, or of a text"),
             ("temperature", "0 always picks the likeliest token"),
             ("top-k", "Sample from the N most likely tokens"),
             ("top-p", "Sample from tokens up to this probability sum"),
@@ -162,6 +162,8 @@ const GROUPS: &[Group] = &[
             ("sample-tokens", ""),
             ("rules", ""),
             ("logits", ""),
+            ("out", "`vectors.npy` or `vectors.jsonl`"),
+            ("no-normalize", ""),
         ],
     ),
     (
@@ -229,7 +231,7 @@ const GROUPS: &[Group] = &[
 ];
 
 /// The commands that show these groups.
-const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate", "stress"];
+const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate", "embed", "stress"];
 
 /// The flags of `estimate`, whose values are PyTorch's, and its trailing command, each with its line of the short help.
 const OF_ESTIMATE: &[(&str, &str)] = &[
@@ -435,6 +437,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "also a Modelfile; `ollama create chat -f Modelfile`",
             ),
             ("plimsoll export --checkpoint runs/adapted --gguf F16 --out adapters.gguf", "the adapters of a run"),
+        ],
+    ),
+    (
+        "embed",
+        &[
+            ("plimsoll embed --checkpoint runs/bert-1 --data texts.txt --out vectors.npy", "one row per line"),
+            ("plimsoll embed --checkpoint runs/bert-1 Ahoy", "print the vector of a text as JSON"),
+            ("plimsoll embed --checkpoint BAAI/bge-small-en-v1.5 --download --out v.jsonl", "the lines of stdin"),
         ],
     ),
     (

@@ -4,20 +4,20 @@
 use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
 use super::cards::DeviceArgs;
-use super::checkpoint::{SamplingPlan, Source};
 use super::failure::io_failure;
 use super::levers::BaseChoice;
 use super::request::PREFILL;
+use super::weights::{self, Trained};
 use super::{Failure, exit_code, in_pool};
 use crate::streams::talk;
 use ::plimsoll_train::checkpoint::{CONFIG_FILE, Merge, load_weights};
 use ::plimsoll_train::{Engine, Writer};
-use ::plimsoll_plan::sampling_graph;
+use ::plimsoll_plan::{plan_sampling, sampling_graph};
 use clap::Args;
 use plimsoll_data::MODEL_FILES;
 use plimsoll_exec::philox;
 use plimsoll_files::{Disk, free_space, is_file, is_there};
-use plimsoll_graph::{SampleShape, WeightCodes};
+use plimsoll_graph::{Adapters, SampleShape, WeightCodes};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -66,24 +66,24 @@ impl MergeArgs {
             return Err(Failure::bad_flag(format!("{} already exists", self.out.display()))
                 .hint("`--out` names a new folder; remove this one, or choose another name"));
         }
-        let source = Source::open(&self.checkpoint, self.download)?;
-        source.check_averages(self.ema)?;
-        let Some(below) = &source.below else {
-            return Err(Failure::bad_input(format!("{} has no adapters to merge", source.folder.display()))
+        let trained = Trained::open(&self.checkpoint, self.download)?;
+        trained.check_averages(self.ema)?;
+        let Some(below) = &trained.below else {
+            return Err(Failure::bad_input(format!("{} has no adapters to merge", trained.folder.display()))
                 .hint("its weights can be used as they are"));
         };
-        let shape = shape(&source);
+        let shape = shape(&trained);
         let codes = self.base_weights.codes();
-        let graph = sampling_graph(&source.chosen.config, source.adapters(), &shape, codes)?;
-        let folders = [source.folder.as_path(), below.weights.as_path()];
-        let merge = Merge::open(&source.chosen.config, &below.adapters, &graph, folders, self.ema)?;
+        let graph = sampling_graph(&trained.chosen.config, trained.adapters(), &shape, codes)?;
+        let folders = [trained.folder.as_path(), below.weights.as_path()];
+        let merge = Merge::open(&trained.chosen.config, &below.adapters, &graph, folders, self.ema)?;
         let disk = Disk::default();
         let unfinished = Unfinished::create(&disk, &self.out, &merge)?;
         merge.write(&disk, &unfinished.path)?;
         copy_others(&disk, folders, &unfinished.path)?;
-        talk(self.statement(&source, &merge));
+        talk(self.statement(&trained, &merge));
         if !self.no_check {
-            self.compare(&source, codes, &shape, &unfinished.path)?;
+            self.compare(&trained, codes, &shape, &unfinished.path)?;
         }
         unfinished.finish(&self.out)?;
         talk(format_args!("wrote {}", self.out.display()));
@@ -91,9 +91,9 @@ impl MergeArgs {
     }
 
     /// What is merged into what.
-    fn statement(&self, source: &Source, merge: &Merge) -> String {
-        let below = source.below.as_ref().expect("there are adapters");
-        let trained = match source.codes {
+    fn statement(&self, trained: &Trained, merge: &Merge) -> String {
+        let below = trained.below.as_ref().expect("there are adapters");
+        let over = match trained.codes {
             Some(codes) => format!(", trained over weights in {},", codes.name()),
             None => String::new(),
         };
@@ -106,12 +106,21 @@ impl MergeArgs {
             Some(codes) => format!("weights decoded from {}, in {dtypes}, of", codes.name()),
             None => format!("{dtypes} weights of"),
         };
-        format!("merging {adapters}{trained} into the {into} {}", below.base)
+        format!("merging {adapters}{over} into the {into} {}", below.base)
     }
 
     /// An engine without weights.
-    fn engine(&self, plan: &SamplingPlan) -> Result<Engine, Failure> {
-        plan.engine(&self.device, &self.budget, "use `--no-check`")
+    fn engine(
+        &self,
+        trained: &Trained,
+        adapters: Option<&Adapters>,
+        codes: Option<WeightCodes>,
+        shape: &SampleShape,
+    ) -> Result<Engine, Failure> {
+        let opened = self.device.open(&self.budget, None)?;
+        let (targets, bytes) = (opened.device.targets, opened.device.budget.bytes);
+        let planned = plan_sampling(&trained.chosen.config, adapters, shape, codes, &targets, bytes)?;
+        weights::engine(&trained.chosen, planned, opened, &self.budget, "`--no-check`")
     }
 
     /// Prints how far the merged logits are from those of the weights and the adapters: as they were merged, and if the
@@ -119,25 +128,25 @@ impl MergeArgs {
     /// not fit.
     fn compare(
         &self,
-        source: &Source,
+        trained: &Trained,
         codes: Option<WeightCodes>,
         shape: &SampleShape,
         folder: &Path,
     ) -> Result<(), Failure> {
-        if source.chosen.config.is_encoder() {
+        if trained.chosen.config.is_encoder() {
             talk("note: the vectors of an encoder are not compared");
             return Ok(());
         }
         let of_parts = |codes| {
-            let mut engine = self.engine(&SamplingPlan { source, adapters: source.adapters(), codes, shape })?;
-            source.load(&mut engine, self.ema)?;
-            logits(&mut engine, source, shape)
+            let mut engine = self.engine(trained, trained.adapters(), codes, shape)?;
+            trained.load(&mut engine, self.ema)?;
+            logits(&mut engine, trained, shape)
         };
         let apart = of_parts(codes)?;
-        let trained = if source.codes == codes { None } else { Some(of_parts(source.codes)?) };
-        let mut engine = self.engine(&SamplingPlan { source, adapters: None, codes: None, shape })?;
+        let as_trained = if trained.codes == codes { None } else { Some(of_parts(trained.codes)?) };
+        let mut engine = self.engine(trained, None, None, shape)?;
         load_weights(&mut engine, folder)?;
-        let merged = logits(&mut engine, source, shape)?;
+        let merged = logits(&mut engine, trained, shape)?;
         let largest = merged.iter().fold(0.0_f32, |most, logit| most.max(logit.abs()));
         let say = |of: &str, others: &[f32]| {
             let apart = merged.iter().zip(others).map(|(a, b)| (a - b).abs());
@@ -145,9 +154,9 @@ impl MergeArgs {
             talk(format_args!("logits differ by at most {most:.1e} from those {of}; the largest is {largest:.1}"));
         };
         say("of the weights with the adapters", &apart);
-        if let Some(trained) = trained {
-            let form = source.codes.map_or("the weights of the run", |_| "the weights in the run's codes");
-            say(&format!("of {form} with the adapters"), &trained);
+        if let Some(as_trained) = as_trained {
+            let form = trained.codes.map_or("the weights of the run", |_| "the weights in the run's codes");
+            say(&format!("of {form} with the adapters"), &as_trained);
         }
         match merged.iter().chain(&apart).all(|logit| logit.is_finite()) {
             true => Ok(()),
@@ -158,17 +167,17 @@ impl MergeArgs {
 }
 
 /// Room for the tokens to compare.
-fn shape(source: &Source) -> SampleShape {
-    let tokens = TOKENS.min(source.chosen.config.max_positions());
+fn shape(trained: &Trained) -> SampleShape {
+    let tokens = TOKENS.min(trained.chosen.config.max_positions());
     SampleShape { rows: 1, prefill: PREFILL, capacity: tokens, source: tokens }
 }
 
 /// The logits after each of some arbitrary tokens.
-fn logits(engine: &mut Engine, source: &Source, shape: &SampleShape) -> Result<Vec<f32>, Failure> {
-    let vocabulary = source.chosen.config.vocab_size() as u32;
+fn logits(engine: &mut Engine, trained: &Trained, shape: &SampleShape) -> Result<Vec<f32>, Failure> {
+    let vocabulary = trained.chosen.config.vocab_size() as u32;
     let token = |index: usize| philox([index as u32, 0, 0, 0], [0, 0])[0] % vocabulary;
     let tokens = (0..shape.capacity).map(token).collect::<Vec<_>>();
-    let mut writer = Writer::new(engine, source.chosen.config.decoder_start());
+    let mut writer = Writer::new(engine, trained.chosen.config.decoder_start());
     writer.encode(&[&tokens])?;
     let mut all = Vec::new();
     for token in tokens {

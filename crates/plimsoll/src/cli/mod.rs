@@ -11,13 +11,13 @@ mod cache;
 mod calibrate;
 mod cards;
 mod chats;
-mod checkpoint;
 mod cublas;
 mod data_failure;
 #[cfg(unix)]
 mod detach;
 mod device;
 mod doctor;
+mod embed;
 mod estimate;
 mod explain;
 mod export;
@@ -72,6 +72,7 @@ mod tokenizer;
 mod top;
 mod track;
 mod train;
+mod weights;
 mod words;
 
 use failure::no_threads;
@@ -138,6 +139,8 @@ enum Command {
     Merge(merge::MergeArgs),
     /// Write a model or its adapters as a GGUF file, for llama.cpp and Ollama
     Export(export::ExportArgs),
+    /// Compute vectors of texts with an encoder
+    Embed(embed::EmbedArgs),
     /// Train tokenizers
     Tokenizer(tokenizer::TokenizerArgs),
     /// Time training steps on random tokens, or data loading
@@ -202,6 +205,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Generate(args) => generate::run(args),
         Command::Merge(args) => merge::run(args),
         Command::Export(args) => export::run(args),
+        Command::Embed(args) => embed::run(args),
         Command::Tokenizer(args) => tokenizer::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Gpus(args) => gpus::run(&args),

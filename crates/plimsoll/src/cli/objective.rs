@@ -15,10 +15,10 @@ pub(super) enum PoolingName {
 }
 
 impl PoolingName {
-    pub(super) fn name(self) -> &'static str {
+    pub(super) fn pooling(self) -> Pooling {
         match self {
-            Self::Mean => "mean",
-            Self::Cls => "cls",
+            Self::Mean => Pooling::Mean,
+            Self::Cls => Pooling::First,
         }
     }
 }
@@ -45,11 +45,10 @@ pub(super) struct ObjectiveArgs {
 impl ObjectiveArgs {
     pub(super) fn objective(&self) -> Objective {
         let r_drop = (self.r_drop > 0.0).then_some(self.r_drop as f32);
-        let pooling = match self.pooling {
-            PoolingName::Mean => Pooling::Mean,
-            PoolingName::Cls => Pooling::First,
+        let contrastive = Contrastive {
+            scale: self.similarity_scale as f32,
+            pooling: self.pooling.pooling(),
         };
-        let contrastive = Contrastive { scale: self.similarity_scale as f32, pooling };
         Objective { label_smoothing: self.label_smoothing, r_drop, contrastive }
     }
 }

@@ -91,7 +91,7 @@ fn session_on(
         trainer: TrainerConfig {
             name: "run".to_owned(),
             model_name: "tiny".to_owned(),
-            model_folder: ModelFolder::new(&model(), &tokenizer, &serde_json::Map::new(), files),
+            model_folder: ModelFolder::new(&model(), &tokenizer, &serde_json::Map::new(), None, files),
             model: model(),
             length: Length::MaxSteps(STEPS),
             schedule,

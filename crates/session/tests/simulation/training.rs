@@ -63,7 +63,7 @@ pub fn config(subject: Subject) -> TrainerConfig {
     static FOLDER: LazyLock<ModelFolder> = LazyLock::new(|| {
         let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).expect("a built-in tokenizer");
         let files = model_files(&tokenizer, None, None, None).expect("nothing is read");
-        ModelFolder::new(&model(), &tokenizer, &serde_json::Map::new(), files)
+        ModelFolder::new(&model(), &tokenizer, &serde_json::Map::new(), None, files)
     });
     TrainerConfig {
         checkpoint_time_part: None,

@@ -1,7 +1,9 @@
 //! The files that make a checkpoint a model folder, in addition to its tensors.
 
+use super::pooling::{POOLING_KEY, pooling_name};
 use plimsoll_data::{ModelFile, Tokenizer};
 use plimsoll_graph::models::ModelConfig;
+use plimsoll_graph::ops::Pooling;
 use serde_json::{Map, Value, json};
 
 /// The files of a model folder other than weights.
@@ -20,11 +22,12 @@ const TOKEN_IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 
 impl ModelFolder {
     /// The files for a model and its tokenizer. `published` is the config.json of the initial weights; its ids for the
-    /// beginning and end of a text are kept.
+    /// beginning and end of a text are kept. `pooling`: how an encoder's vectors are made.
     pub fn new(
         model: &ModelConfig,
         tokenizer: &Tokenizer,
         published: &Map<String, Value>,
+        pooling: Option<Pooling>,
         files: Vec<ModelFile>,
     ) -> Self {
         let mut config: Map<String, Value> =
@@ -35,6 +38,9 @@ impl ModelFolder {
             // vocabulary.
             let id = published.get(key).cloned().unwrap_or_else(|| json!(id));
             config.entry(key).or_insert(id);
+        }
+        if let Some(pooling) = pooling {
+            config.insert(POOLING_KEY.to_owned(), json!(pooling_name(pooling)));
         }
         let config_json = serde_json::to_string_pretty(&config).expect("plain data");
         Self { config_json, adapter_json: None, files }

@@ -318,7 +318,7 @@ impl Setup {
     pub fn model_folder(&self) -> ModelFolder {
         let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).expect("a built-in tokenizer");
         let files = plimsoll_data::model_files(&tokenizer, None, None, None).expect("nothing is read");
-        ModelFolder::new(&self.model, &tokenizer, &serde_json::Map::new(), files)
+        ModelFolder::new(&self.model, &tokenizer, &serde_json::Map::new(), None, files)
     }
 
     /// The settings of the run's loop.

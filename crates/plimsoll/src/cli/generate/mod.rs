@@ -11,17 +11,18 @@ use self::prompts::{Addressing, Prompt, PromptArgs};
 use super::blas::BlasArgs;
 use super::budget::BudgetArgs;
 use super::cards::DeviceArgs;
-use super::checkpoint::{SamplingPlan, Source};
 use super::failure::{exit_code, io_failure};
 use super::levers::BaseChoice;
 use super::model::Chosen;
 use super::options::{number_from_zero, part, positive_size};
 use super::request::PREFILL;
+use super::weights::{Trained, WeightsArgs};
 use super::{Failure, in_pool};
 use crate::streams::{talk, write_text};
+use ::plimsoll_plan::plan_sampling;
 use ::plimsoll_train::{Engine, Sampling, Writer};
 use clap::Args;
-use plimsoll_data::{AnswerEnds, Tokenizer, TokenizerSpec};
+use plimsoll_data::{AnswerEnds, Tokenizer};
 use plimsoll_graph::SampleShape;
 use plimsoll_render::memory;
 use serde_json::json;
@@ -32,16 +33,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(super) struct GenerateArgs {
-    /// A run, a checkpoint, a folder saved by `transformers`, or a name in the Hugging Face cache
-    #[arg(long, value_name = "PATH|NAME")]
-    checkpoint: PathBuf,
-    /// Fetch the weights that `--checkpoint` names from the Hugging Face hub if they are not in the cache
-    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
-        default_value = "false", action = clap::ArgAction::Set)]
-    download: bool,
-    /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: the tokenizer of the run]
-    #[arg(long, value_name = "NAME|PATH")]
-    tokenizer: Option<String>,
+    #[command(flatten)]
+    weights: WeightsArgs,
     #[command(flatten)]
     prompts: PromptArgs,
     /// Format of the weights of linear layers in memory [default: that of the run]
@@ -68,9 +61,6 @@ pub(super) struct GenerateArgs {
     /// Write the logits after each prompt token to this file instead of text: {"tokens": [..], "logits": [[..]..]}
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
-    /// Use the moving average of the weights, if the run kept one
-    #[arg(long)]
-    ema: bool,
     /// Print a line of JSON for each prompt: {"prompt": .., "text": .., "tokens": N}
     #[arg(long)]
     json: bool,
@@ -91,33 +81,27 @@ pub(super) fn run(args: GenerateArgs) -> Result<u8, Failure> {
 
 impl GenerateArgs {
     fn generate(&self) -> Result<u8, Failure> {
-        let source = Source::open(&self.checkpoint, self.download)?;
-        source.check_averages(self.ema)?;
-        if source.chosen.config.is_encoder() {
+        let trained = self.weights.open()?;
+        if trained.chosen.config.is_encoder() {
             return Err(Failure::bad_input(format!(
                 "{} is an encoder: it computes vectors of texts and writes none",
-                source.chosen.name
+                trained.chosen.name
             ))
-            .hint("`--model` takes a decoder, or an encoder with a decoder, such as `t5-nano`"));
+            .hint(format!("`plimsoll embed --checkpoint {}` computes vectors", trained.folder.display())));
         }
-        let chosen = &source.chosen;
-        let spec = match &self.tokenizer {
-            Some(spec) => spec.parse::<TokenizerSpec>()?,
-            None => chosen.default_tokenizer(Some(source.of_model()))?,
-        };
-        let tokenizer = Tokenizer::open(&spec)?;
-        tokenizer.special_in_words().into_iter().for_each(|words| talk(format_args!("tokenizer: {words}")));
-        let addressing = self.prompts.addressing(&source.folder, &tokenizer, chosen)?;
+        let tokenizer = self.weights.tokenizer(&trained)?;
+        let chosen = trained.chosen.clone();
+        let addressing = self.prompts.addressing(&trained.folder, &tokenizer, &chosen)?;
         let is_conversation = self.prompts.is_conversation() && self.logits.is_none();
         let prompts = match is_conversation {
             true => vec![],
-            false => self.prompts.prompts(&addressing, &tokenizer, chosen)?,
+            false => self.prompts.prompts(&addressing, &tokenizer, &chosen)?,
         };
-        let Sizes { rows, longest, positions } = self.sizes(chosen, &prompts)?;
+        let Sizes { rows, longest, positions } = self.sizes(&chosen, &prompts)?;
         let shape = SampleShape { rows, prefill: PREFILL, capacity: positions, source: longest };
-        let engine = self.engine(&source, &shape)?;
+        let engine = self.engine(&trained, &shape)?;
         let Addressing { template, ends } = addressing;
-        let mut session = Session { args: self, engine, tokenizer, chosen: source.chosen, ends, positions };
+        let mut session = Session { args: self, engine, tokenizer, chosen, ends, positions };
         let result = match (&self.logits, template) {
             (Some(path), _) => session.write_logits(&prompts[0].ids, path).map_err(Stopped::Failure),
             (None, Some(template)) if is_conversation => session.converse(&template),
@@ -155,13 +139,12 @@ impl GenerateArgs {
     }
 
     /// An engine with the weights.
-    fn engine(&self, source: &Source, shape: &SampleShape) -> Result<Engine, Failure> {
-        let codes = self.base_weights.map_or(source.codes, BaseChoice::codes);
-        let plan = SamplingPlan { source, adapters: source.adapters(), codes, shape };
-        let smaller = "use fewer `--max-tokens`";
-        let mut engine = plan.engine(&self.device, &self.budget, smaller)?;
-        source.load(&mut engine, self.ema)?;
-        Ok(engine)
+    fn engine(&self, trained: &Trained, shape: &SampleShape) -> Result<Engine, Failure> {
+        let opened = self.device.open(&self.budget, None)?;
+        let (targets, budget) = (opened.device.targets, opened.device.budget.bytes);
+        let codes = self.base_weights.map_or(trained.codes, BaseChoice::codes);
+        let planned = plan_sampling(&trained.chosen.config, trained.adapters(), shape, codes, &targets, budget)?;
+        self.weights.load(trained, planned, opened, &self.budget, "fewer `--max-tokens`")
     }
 
     fn sampling(&self) -> Sampling {

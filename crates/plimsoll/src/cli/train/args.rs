@@ -288,6 +288,7 @@ impl TrainArgs {
         };
         let template = has_template(dataset).then(|| self.chats.template(tokenizer)).transpose()?;
         let files = plimsoll_data::model_files(tokenizer, template.as_ref(), weights, Some(&folder.newest()))?;
-        Ok(ModelFolder::new(&chosen.config, tokenizer, &published, files))
+        let pooling = chosen.config.is_encoder().then(|| self.request.objective.pooling.pooling());
+        Ok(ModelFolder::new(&chosen.config, tokenizer, &published, pooling, files))
     }
 }

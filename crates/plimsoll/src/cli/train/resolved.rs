@@ -4,6 +4,7 @@ use super::{Given, Setup};
 use crate::cli::Failure;
 use crate::cli::objective::ObjectiveArgs;
 use ::plimsoll_train::Length;
+use ::plimsoll_train::checkpoint::pooling_name;
 use plimsoll_data::{DataFormat, Dataset};
 use plimsoll_graph::optimizers::Constants;
 use serde_json::{Map, Value, json};
@@ -44,7 +45,8 @@ impl Given {
             "sample_tokens": args.run.sample_tokens,
         });
         let map = settings.as_object_mut().expect("an object literal");
-        let ObjectiveArgs { label_smoothing, r_drop, similarity_scale, pooling, layer_decay } = &args.request.objective;
+        let ObjectiveArgs { label_smoothing, r_drop, similarity_scale, pooling, layer_decay } =
+            &args.request.objective;
         map.append(&mut args.watch.resolved());
         map.append(&mut args.power.resolved());
         map.append(&mut args.tell.resolved());
@@ -54,7 +56,7 @@ impl Given {
         map.insert("r_drop".into(), json!(r_drop));
         if self.chosen.config.is_encoder() {
             map.insert("similarity_scale".into(), json!(similarity_scale));
-            map.insert("pooling".into(), json!(pooling.name()));
+            map.insert("pooling".into(), json!(pooling_name(pooling.pooling())));
         }
         map.insert("layer_decay".into(), json!(layer_decay.to_string()));
         if self.chosen.takes_pairs() {
