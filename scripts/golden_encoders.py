@@ -2,17 +2,18 @@
 """Creates the golden values for tests of Plimsoll's encoders.
 
 Tiny models of transformers, on one fixed batch of pairs of texts, on the CPU in float32 with one thread. The files,
-crates/train/tests/golden/bert.safetensors and modernbert.safetensors, contain the tensors of golden.py without logits, and:
+crates/train/tests/golden/bert.safetensors, modernbert.safetensors and bert_negatives.safetensors, contain the tensors of
+golden.py without logits, and:
 
     tokens            (B, S) int32    the anchors, 0 after their end
     segments          (B, S) int32    1 for tokens of the anchor, 0 after its end
-    decoder_tokens    (B, T) int32    the positives
-    decoder_segments  (B, T) int32    the same of the positives
+    decoder_tokens    (N, T) int32    the N candidates: the positives of all anchors, and with negatives N = 2B, their negatives
+    decoder_segments  (N, T) int32    the same of the candidates
     targets           (B,) int32      the number of each row
-    embeddings        (2, B, C)       means over the tokens of anchors and positives, float32
+    embeddings        (B + N, C)      means over the tokens of anchors and candidates, float32
 
 and in their metadata, as `config`, the config.json that transformers writes. The loss is MultipleNegativesRankingLoss of
-sentence-transformers with a scale of 1: the cross-entropy of the cosines of each anchor with all positives. With a larger scale the
+sentence-transformers with a scale of 1: the cross-entropy of the cosines of each anchor with all candidates. With a larger scale the
 gradients of later steps would be tiny. Anchors are longer than ModernBERT's window, and BERT's pooler, which has no part in the
 loss, is left out.
 
@@ -30,6 +31,7 @@ B, S, T = 3, 26, 19
 ANCHOR_LENGTHS = (26, 17, 3)
 # The first two samples have the same positive, so that no weights make the loss tiny.
 POSITIVE_LENGTHS = (19, 19, 12)
+NEGATIVE_LENGTHS = (7, 1, 15)
 SCALE = 1.0
 
 
@@ -71,24 +73,36 @@ def batch_of_pairs(vocab_size: int) -> golden.Tensors:
     }
 
 
+def batch_of_triplets(vocab_size: int) -> golden.Tensors:
+    """The same pairs, each with a hard negative: candidates B to 2B - 1."""
+    batch = batch_of_pairs(vocab_size)
+    generator = torch.Generator().manual_seed(golden.SEED + 2)
+    segments = (torch.arange(T) < torch.tensor(NEGATIVE_LENGTHS)[:, None]).long()
+    negatives = torch.randint(3, vocab_size, (B, T), generator=generator) * segments
+    return batch | {
+        "decoder_tokens": torch.cat([batch["decoder_tokens"], negatives]),
+        "decoder_segments": torch.cat([batch["decoder_segments"], segments]),
+    }
+
+
 def embeddings(model, batch: golden.Tensors) -> torch.Tensor:
-    """(2, B, C): means over the tokens of each text."""
+    """(B + N, C): means over the tokens of each text, of the anchors and of their N candidates."""
     means = []
     for side in ("", "decoder_"):
         mask = batch[f"{side}segments"]
         states = model(input_ids=batch[f"{side}tokens"], attention_mask=mask).last_hidden_state
         means.append((states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
-    return torch.stack(means)
+    return torch.cat(means)
 
 
 def loss_of(vectors: torch.Tensor) -> torch.Tensor:
-    anchors, positives = F.normalize(vectors[0], dim=-1), F.normalize(vectors[1], dim=-1)
-    return F.cross_entropy(SCALE * anchors @ positives.T, torch.arange(B))
+    anchors, candidates = F.normalize(vectors, dim=-1).split([B, len(vectors) - B])
+    return F.cross_entropy(SCALE * anchors @ candidates.T, torch.arange(B))
 
 
-def golden_values(model) -> tuple[golden.Tensors, str]:
+def golden_values(model, make_batch=batch_of_pairs) -> tuple[golden.Tensors, str]:
     config = golden.config_json(model)
-    batch = batch_of_pairs(model.config.vocab_size)
+    batch = make_batch(model.config.vocab_size)
     tensors = {name: tensor.to(torch.int32) for name, tensor in batch.items()}
     model.train()
     vectors = embeddings(model, batch)
@@ -104,5 +118,9 @@ def golden_values(model) -> tuple[golden.Tensors, str]:
 if __name__ == "__main__":
     golden.write_models(
         __file__,
-        {"bert": lambda: golden_values(tiny_bert()), "modernbert": lambda: golden_values(tiny_modernbert())},
+        {
+            "bert": lambda: golden_values(tiny_bert()),
+            "modernbert": lambda: golden_values(tiny_modernbert()),
+            "bert_negatives": lambda: golden_values(tiny_bert(), batch_of_triplets),
+        },
     )

@@ -170,6 +170,16 @@ pub enum DataError {
         /// The fields of that line that hold text.
         present: Vec<String>,
     },
+    /// A row has a text that the first row does not have.
+    #[error("{} {row} has a field `{field}`, which the first row does not have", path.display())]
+    UnexpectedField {
+        /// The file.
+        path: PathBuf,
+        /// The row, counted from 1.
+        row: RowNumber,
+        /// The field.
+        field: String,
+    },
     /// A line of a .jsonl whose text field holds another type.
     #[error("{} {row}: field `{field}` is {found}, not text", path.display())]
     FieldIsNotText {
@@ -299,7 +309,7 @@ pub enum DataError {
         path: PathBuf,
         /// The row, counted from 1.
         row: RowNumber,
-        /// `source` or `target`.
+        /// `source`, `target` or `negative`.
         side: &'static str,
     },
     /// A row that cannot be read.

@@ -18,8 +18,8 @@ use crate::Damage;
 pub(crate) const HEADER_BYTES: usize = 128;
 /// Incremented if the same data would yield different tokens or another layout: pieces, separators, this header.
 pub(crate) const FORMAT_VERSION: u32 = 1;
-/// Bytes per pair after the tokens.
-pub(crate) const PAIR_BYTES: usize = 16;
+/// Bytes after the tokens for each text of a pair, or of a sample with more texts.
+pub(crate) const SIDE_BYTES: usize = 8;
 
 /// The contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Header {
         let after_tokens = found_bytes.checked_sub(expected_bytes);
         let fits = after_tokens.is_some_and(|after_tokens| match self.kind {
             CacheKind::Tokens => after_tokens == 0,
-            CacheKind::Pairs => after_tokens.is_multiple_of(PAIR_BYTES as u64),
+            CacheKind::Pairs => after_tokens.is_multiple_of(SIDE_BYTES as u64),
             CacheKind::Chats => after_tokens >= mask_bytes(self.tokens) && after_tokens.is_multiple_of(8),
         });
         if !fits {
@@ -180,8 +180,8 @@ mod tests {
     fn pairs_have_whole_entries_after_their_tokens() {
         let header = Header { kind: CacheKind::Pairs, ..header(3, 256) };
         let with_entries = |bytes: usize| of_file(&[file(&header), vec![0; bytes]].concat());
-        assert_eq!(with_entries(2 * PAIR_BYTES), Ok(header.clone()));
-        assert!(matches!(with_entries(PAIR_BYTES - 1), Err(Damage::WrongLength { .. })));
+        assert_eq!(with_entries(2 * SIDE_BYTES), Ok(header.clone()));
+        assert!(matches!(with_entries(SIDE_BYTES - 1), Err(Damage::WrongLength { .. })));
         assert!(matches!(of_file(&header.to_bytes()), Err(Damage::WrongLength { .. })));
     }
 

@@ -31,33 +31,27 @@ impl LineError {
 
 /// The text in `field` of a line; `None` for a blank line.
 pub(crate) fn text_of_line(line: &str, field: &str) -> Result<Option<String>, LineError> {
-    let texts = texts_of_line(line, [field]).map_err(|(_, error)| error)?;
-    Ok(texts.map(|[text]| text))
+    let texts = texts_of_line(line, &[field]).map_err(|(_, error)| error)?;
+    Ok(texts.and_then(|mut texts| texts.pop()))
 }
 
 /// The texts in `fields` of a line; `None` for a blank line. An error names the field. The rest of the line is checked
 /// but not kept, so it uses no memory. The last of several fields with the same name wins.
-pub(crate) fn texts_of_line<const N: usize>(
-    line: &str,
-    fields: [&str; N],
-) -> Result<Option<[String; N]>, (usize, LineError)> {
+pub(crate) fn texts_of_line(line: &str, fields: &[&str]) -> Result<Option<Vec<String>>, (usize, LineError)> {
     if line.trim().is_empty() {
         return Ok(None);
     }
     let found = parsed(line, Fields { fields }).map_err(|error| (0, LineError::NotAnObject(error.to_string())))?;
-    let mut texts = [const { String::new() }; N];
-    for (index, found) in found.into_iter().enumerate() {
-        texts[index] = match found {
-            Some(Found::Text(text)) => text,
-            Some(Found::Other(kind)) => return Err((index, LineError::NotText(kind))),
-            None => return Err((index, LineError::NoField(text_fields(line)))),
-        };
-    }
-    Ok(Some(texts))
+    let texts = found.into_iter().enumerate().map(|(index, found)| match found {
+        Some(Found::Text(text)) => Ok(text),
+        Some(Found::Other(kind)) => Err((index, LineError::NotText(kind))),
+        None => Err((index, LineError::NoField(text_fields(line)))),
+    });
+    texts.collect::<Result<_, _>>().map(Some)
 }
 
 /// The names of the first fields that hold text; long names are cut.
-fn text_fields(line: &str) -> Vec<String> {
+pub(crate) fn text_fields(line: &str) -> Vec<String> {
     parsed(line, TextFields).unwrap_or_default()
 }
 
@@ -69,19 +63,19 @@ fn parsed<'l, V: Visitor<'l>>(line: &'l str, visitor: V) -> serde_json::Result<V
 }
 
 /// Extracts some fields of an object.
-struct Fields<'f, const N: usize> {
-    fields: [&'f str; N],
+struct Fields<'f> {
+    fields: &'f [&'f str],
 }
 
-impl<'l, const N: usize> Visitor<'l> for Fields<'_, N> {
-    type Value = [Option<Found>; N];
+impl<'l> Visitor<'l> for Fields<'_> {
+    type Value = Vec<Option<Found>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'l>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let mut found = [const { None }; N];
+        let mut found = vec![None; self.fields.len()];
         while let Some(name) = object.next_key::<String>()? {
             if !self.fields.contains(&name.as_str()) {
                 object.next_value::<IgnoredAny>()?;

@@ -29,10 +29,11 @@ pub struct Batch {
     /// (B, S): the document of each token within its row, counted from 1; 0 for padding. For pairs, 1 or 0. `None` for
     /// windows, in which all tokens belong together; there, rows past the end of an evaluation have no targets.
     pub segments: Option<Vec<i32>>,
-    /// (B, T): the decoder's input, which is the targets shifted by one, padded with 0. Empty without a decoder.
+    /// (B, T): the decoder's input, which is the targets shifted by one, padded with 0. For an encoder (k·B, T): the second
+    /// texts of all rows, then their negatives. Empty without a decoder.
     pub decoder_tokens: Vec<i32>,
-    /// (B, T): 1 for the source that a decoder's token attends to; for the second texts of an encoder 0 for padding. Empty
-    /// without a decoder.
+    /// (B, T): 1 for the source that a decoder's token attends to; for the candidates of an encoder (k·B, T), 0 for
+    /// padding. Empty without a decoder.
     pub decoder_segments: Vec<i32>,
     /// (B, T), or (B, S) without a decoder, or (B,) for an encoder; -1 if there is nothing to predict.
     pub targets: Vec<i32>,
@@ -65,6 +66,18 @@ impl Batch {
         (self.first_sample, self.truncated) = (first_sample, 0);
     }
 
+    /// Makes it a batch of an encoder, all padding, with this many candidates per row instead of a decoder's input.
+    pub(crate) fn set_candidates(&mut self, candidates: usize) {
+        let of_row = self.target_len.unwrap_or(0);
+        for values in [&mut self.decoder_tokens, &mut self.decoder_segments] {
+            values.clear();
+            values.resize(candidates * self.rows * of_row, PADDING_INPUT);
+        }
+        self.targets.clear();
+        self.targets.resize(self.rows, PADDING_TARGET);
+        self.padding = (self.tokens.len() + self.decoder_tokens.len()) as u64;
+    }
+
     /// Its padded size.
     pub fn shape(&self) -> Shape {
         Shape { source_len: self.source_len, target_len: self.target_len }
@@ -77,7 +90,7 @@ impl Batch {
 
     /// Tokens that are not padding, on both sides.
     pub fn real_tokens(&self) -> u64 {
-        (self.rows * (self.source_len + self.target_len.unwrap_or(0))) as u64 - self.padding
+        (self.tokens.len() + self.decoder_tokens.len()) as u64 - self.padding
     }
 }
 

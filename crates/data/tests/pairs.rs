@@ -42,6 +42,34 @@ fn pairs(lengths: &[(usize, usize)], settings: PairSettings) -> Dataset {
     Dataset::Pairs(Pairs::new(store, settings).unwrap())
 }
 
+/// The candidates of a batch are all positives, then all negatives, each padded and truncated by itself.
+#[test]
+fn negatives_follow_the_positives() {
+    let folder = TempDir::new().unwrap();
+    let sources = written(folder.path(), "a.tsv", "aaa\tbb\tccccc\nd\te\tffffffffffffffffffff\ngg\thhh\ti\n");
+    let columns = PairColumns { negatives: vec![Column::Number(3)], ..PairColumns::default() };
+    let store = tokenize_pairs(&sources, &columns, &tokenizer(), &|_| {}).unwrap();
+    let dataset = Dataset::Pairs(Pairs::for_encoder(store, SETTINGS, &[9]).unwrap());
+    let step = dataset.step(0, 2, 2).unwrap();
+    let batch = &step.micro[0];
+    let (rows, length) = (2, batch.target_len.unwrap());
+    assert_eq!((length, batch.decoder_tokens.len(), &batch.targets[..]), (12, 2 * rows * length, &[0, 1][..]));
+    let text = |row: usize| {
+        let real = batch.decoder_segments[row * length..][..length].iter().filter(|&&segment| segment == 1).count();
+        let row = &batch.decoder_tokens[row * length..][..length];
+        assert!(row[real..].iter().all(|&token| token == 0));
+        row[..real].to_vec()
+    };
+    for row in 0..rows {
+        let is_first = batch.tokens[row * batch.source_len + 1] == 97;
+        let (positive, negative) = if is_first { (vec![98, 98], vec![99; 5]) } else { (vec![101], vec![102; 10]) };
+        assert_eq!(text(row), [&[9][..], &positive, &[1]].concat());
+        assert_eq!(text(rows + row), [&[9][..], &negative, &[1]].concat());
+    }
+    assert_eq!(step.tokens, (5 + 4 + 7) + (3 + 3 + 12));
+    assert_eq!((step.tokens + step.padding) as usize, rows * batch.source_len + 2 * rows * length);
+}
+
 /// The samples of a batch: source, decoder input and targets of each row, without padding.
 fn samples(batch: &Batch) -> Vec<[Vec<i32>; 3]> {
     let target_len = batch.target_len.unwrap();
@@ -134,8 +162,12 @@ fn the_cache_key_covers_columns_and_prefix() {
         fingerprints.borrow_mut().insert(store.fingerprint());
         (seen.into_inner().unwrap(), texts)
     };
-    let swapped =
-        PairColumns { source: Some(Column::Name("y".into())), target: Some(Column::Number(1)), prefix: ">".into() };
+    let swapped = PairColumns {
+        source: Some(Column::Name("y".into())),
+        target: Some(Column::Number(1)),
+        prefix: ">".into(),
+        ..PairColumns::default()
+    };
     assert_eq!(open(&PairColumns::default()), ("written", "xy abc".to_owned()));
     assert_eq!(open(&swapped), ("written", ">cab".to_owned()));
     assert_eq!(open(&PairColumns::default()).0, "hit");

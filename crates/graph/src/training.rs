@@ -37,12 +37,15 @@ pub struct Contrastive {
     pub scale: f32,
     /// The tokens that a vector is made of.
     pub pooling: Pooling,
+    /// Hard negatives of each sample, which are candidates of all anchors.
+    #[serde(default)]
+    pub negatives: usize,
 }
 
 impl Default for Contrastive {
     /// As `MultipleNegativesRankingLoss` of sentence-transformers.
     fn default() -> Self {
-        Self { scale: 20.0, pooling: Pooling::Mean }
+        Self { scale: 20.0, pooling: Pooling::Mean, negatives: 0 }
     }
 }
 
@@ -288,8 +291,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Appends both passes of an encoder, through the anchors and through the texts that belong to them, and their loss.
-    /// The ports of the decoder are those of the second texts; each sample that is present has a target.
+    /// Appends both passes of an encoder, through the anchors and through their candidates, and their loss. The ports of
+    /// the decoder are those of the candidates: first the positives of all samples, then their first negatives, and so
+    /// on. Each sample that is present has a target.
     fn add_similarities(
         &self,
         builder: &mut ProgramBuilder,
@@ -298,15 +302,16 @@ impl Run<'_> {
         loss: TensorId,
         mode: impl Fn(u32) -> Mode,
     ) -> Result<(), GraphError> {
-        let (rows, Contrastive { scale, pooling }) = (self.shape.micro_batch, self.shape.objective.contrastive);
+        let Contrastive { scale, pooling, negatives } = self.shape.objective.contrastive;
+        let rows = self.shape.micro_batch;
         let mut input = |name: &str, shape: &[usize]| builder.input(name, shape, DType::I32);
         let mut texts =
-            |of: &str, tokens| ["tokens", "segments"].map(|kind| input(&format!("{of}{kind}"), &[rows, tokens]));
-        let anchors = texts("", lengths.tokens);
-        let others = texts("decoder_", lengths.target.unwrap_or(lengths.tokens));
+            |of: &str, shape: [usize; 2]| ["tokens", "segments"].map(|kind| input(&format!("{of}{kind}"), &shape));
+        let anchors = texts("", [rows, lengths.tokens]);
+        let others = texts("decoder_", [rows * (1 + negatives), lengths.target.unwrap_or(lengths.tokens)]);
         let present = input("targets", &[rows]);
         let mut pooled = [anchors, others];
-        for ((texts, side), draw) in pooled.iter_mut().zip(["anchor", "positive"]).zip(0..) {
+        for ((texts, side), draw) in pooled.iter_mut().zip(["anchor", "candidate"]).zip(0..) {
             let first = builder.nodes.len();
             let hidden = encoder.forward(builder, side, *texts, mode(draw))?;
             self.weights.adapt(builder, first, mode(draw))?;

@@ -67,6 +67,15 @@ pub enum PlanError {
         /// Whether the model is trained on pairs.
         takes_pairs: bool,
     },
+    /// Terms of the loss that only models with targets have.
+    #[error("an encoder has no targets, so its loss has no {term}")]
+    NoTargets {
+        /// The term.
+        term: &'static str,
+    },
+    /// Only encoders have hard negatives.
+    #[error("the model is not an encoder, so its samples have no negatives")]
+    Negatives,
     /// The texts of a batch are each other's negatives, so that smaller micro-batches would change the loss.
     #[error("a micro-batch of {micro_batch} leaves out negatives of the batch of {global_batch}")]
     PartOfNegatives {
@@ -184,7 +193,19 @@ impl Request {
             }
             _ => {}
         }
-        let tokens = self.seq_len as u128 + self.target_len.unwrap_or(0) as u128;
+        let Objective { label_smoothing, r_drop, contrastive } = self.objective;
+        if self.model.is_encoder() {
+            for (term, is_asked) in [("label smoothing", label_smoothing > 0.0), ("R-Drop", r_drop.is_some())] {
+                if is_asked {
+                    return Err(PlanError::NoTargets { term });
+                }
+            }
+        }
+        if contrastive.negatives > 0 && !self.model.is_encoder() {
+            return Err(PlanError::Negatives);
+        }
+        let candidates = 1 + contrastive.negatives as u128;
+        let tokens = self.seq_len as u128 + self.target_len.unwrap_or(0) as u128 * candidates;
         let activations = self.model.elements_per_token() * self.global_batch as u128 * tokens;
         for (what, value, most) in [
             ("the global batch", self.global_batch as u128, MOST_SAMPLES),
@@ -203,6 +224,7 @@ impl Request {
 mod tests {
     use super::*;
     use crate::cost::Rates;
+    use plimsoll_graph::Contrastive;
 
     #[test]
     fn what_is_too_large_to_count_is_refused_by_name() {
@@ -220,5 +242,24 @@ mod tests {
         );
         let activations = Request { global_batch: 1 << 24, seq_len: 1 << 20, ..request };
         assert_eq!(too_large(activations), "the number of activations in a batch");
+    }
+
+    #[test]
+    fn an_encoder_has_no_terms_of_targets() {
+        let model = ModelConfig::preset("bert-base").expect("a preset");
+        let request = Request::new(model, Targets::cpu(2), Machine::of_rates(Rates::guess(2)));
+        assert_eq!(request.check(), Ok(()));
+        for (objective, term) in [
+            (Objective { label_smoothing: 0.1, ..Objective::default() }, "label smoothing"),
+            (Objective { r_drop: Some(1.0), ..Objective::default() }, "R-Drop"),
+        ] {
+            let refused = Request { objective, ..request.clone() }.check();
+            assert_eq!(refused, Err(PlanError::NoTargets { term }));
+        }
+        let contrastive = Contrastive { negatives: 2, ..Contrastive::default() };
+        let objective = Objective { contrastive, ..Objective::default() };
+        assert_eq!(Request { objective, ..request.clone() }.check(), Ok(()));
+        let decoder = Request { model: ModelConfig::preset("gpt2").expect("a preset"), target_len: None, ..request };
+        assert_eq!(Request { objective, ..decoder }.check(), Err(PlanError::Negatives));
     }
 }

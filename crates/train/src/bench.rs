@@ -4,7 +4,7 @@ use crate::step::run_step;
 use crate::{Engine, Measured, TrainError};
 use plimsoll_data::Batch;
 use plimsoll_exec::philox;
-use plimsoll_graph::{ProgramKind, Scalars};
+use plimsoll_graph::{ProgramKind, Scalars, TensorId};
 use plimsoll_plan::Plan;
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -80,17 +80,18 @@ fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<B
     let batch = |micro: usize| {
         let tokens = random(0, micro * rows * source_len, rows * source_len);
         let length = target_len.unwrap_or(source_len);
-        // Encoders have one target per row.
-        let port = plan.program(ProgramKind::MicroStep).and_then(|program| program.ports.targets);
-        let of_row = port.map_or(length, |port| plan[port].ty.elements() / rows);
-        let targets = random(1, micro * rows * of_row, rows * of_row);
+        // Encoders have one target per row, and may have several candidates.
+        let ports = plan.program(ProgramKind::MicroStep).map(|program| program.ports.clone()).unwrap_or_default();
+        let of_row = |port: Option<TensorId>| port.map_or(length, |port| plan[port].ty.elements() / rows);
+        let [of_targets, of_decoder] = [ports.targets, ports.decoder_tokens].map(of_row);
+        let targets = random(1, micro * rows * of_targets, rows * of_targets);
         Batch {
             rows,
             source_len,
             target_len,
             segments: target_len.map(|_| vec![1; tokens.len()]),
-            decoder_segments: vec![1; target_len.map_or(0, |length| rows * length)],
-            decoder_tokens: target_len.map_or(vec![], |_| random(2, micro * rows * length, rows * length)),
+            decoder_segments: vec![1; target_len.map_or(0, |_| rows * of_decoder)],
+            decoder_tokens: target_len.map_or(vec![], |_| random(2, micro * rows * of_decoder, rows * of_decoder)),
             tokens,
             targets,
             first_sample: (step - 1) * plan.global_batch as u64 + (micro * rows) as u64,

@@ -8,8 +8,9 @@
 //!   targets         t₀ t₁ </s> -1
 //! ```
 //!
-//! For an encoder alone, both texts have the tokenizer's first and last tokens, `decoder_tokens` has the second text with
-//! segments of its own, and `targets` has the number of each row that has a pair.
+//! For an encoder alone, all texts have the tokenizer's first and last tokens. `decoder_tokens` has the candidates, with
+//! segments of their own: the second text of each row, then the first negative of each row, and so on. `targets` has the
+//! number of each row that has a pair.
 
 use super::PairStore;
 use super::buckets::Buckets;
@@ -48,7 +49,7 @@ impl PairSettings {
         [self.source_len_max, self.target_len_max]
     }
 
-    /// Lengths of the rows for a pair with these token counts, and whether any were truncated. `beginning`: number of tokens
+    /// Lengths of the rows for a pair with these token counts, its source's and its longest other text's, and whether any were truncated. `beginning`: number of tokens
     /// before each text.
     fn row_lengths(&self, tokens: [usize; 2], beginning: usize) -> ([usize; 2], bool) {
         let whole = tokens.map(|length| beginning + length + usize::from(self.end_token.is_some()));
@@ -120,6 +121,11 @@ impl Pairs {
         self.split.held_out()
     }
 
+    /// Hard negatives of each sample of an encoder.
+    pub fn negatives(&self) -> usize {
+        self.store.sides() - 2
+    }
+
     /// All shapes that a batch can have, sorted; at most sixteen.
     pub fn shapes(&self) -> &[Shape] {
         &self.shapes
@@ -143,7 +149,7 @@ impl Pairs {
         out: &mut StepBatches,
     ) -> Result<(), DataError> {
         let mut pairs = Vec::with_capacity(global_batch);
-        let shape = |index| Ok(self.padded(self.store.span(self.split.training_at(index))?));
+        let shape = |index| Ok(self.padded(&self.store.span(self.split.training_at(index))?));
         self.grouping.batch(step, global_batch as u64, shape, &mut pairs)?;
         for (micro, (first_sample, batch)) in
             pairs.chunks(micro_batch).zip(out.numbered(step, global_batch, micro_batch))
@@ -164,7 +170,7 @@ impl Pairs {
         let subset = HeldOutSubset::new(self.held_out(), samples_max);
         let keyed = |index| {
             let pair = self.split.held_out_at(subset.sample(index));
-            Ok((self.padded(self.store.span(pair)?), pair))
+            Ok((self.padded(&self.store.span(pair)?), pair))
         };
         let mut keyed = (0..subset.len()).map(keyed).collect::<Result<Vec<([usize; 2], u64)>, DataError>>()?;
         keyed.sort_by_key(|(shape, _)| *shape);
@@ -174,53 +180,61 @@ impl Pairs {
         }))
     }
 
-    fn row_lengths(&self, span: PairSpan) -> ([usize; 2], bool) {
+    fn row_lengths(&self, span: &PairSpan) -> ([usize; 2], bool) {
         self.settings.row_lengths(span.lengths(), self.beginning.as_ref().map_or(0, Vec::len))
     }
 
-    fn padded(&self, span: PairSpan) -> [usize; 2] {
+    fn padded(&self, span: &PairSpan) -> [usize; 2] {
         self.buckets.round(self.row_lengths(span).0)
     }
 
     /// Fills a batch of `rows` rows with these pairs, at most `rows` of them. Errors: `CacheChanged`.
     fn fill(&self, pairs: &[u64], rows: usize, first_sample: u64, batch: &mut Batch) -> Result<(), DataError> {
         let spans = pairs.iter().map(|&pair| self.store.span(pair)).collect::<Result<Vec<PairSpan>, DataError>>()?;
-        let shapes = spans.iter().map(|&span| self.padded(span));
+        let shapes = spans.iter().map(|span| self.padded(span));
         let [source_len, target_len] = shapes.fold([1, 1], |a, b| [a[0].max(b[0]), a[1].max(b[1])]);
         batch.clear(rows, Shape { source_len, target_len: Some(target_len) }, true, first_sample);
+        let candidates = self.store.sides() - 1;
         if self.beginning.is_some() {
-            batch.decoder_segments.fill(0);
-            batch.targets.clear();
-            batch.targets.resize(rows, PADDING_TARGET);
+            batch.set_candidates(candidates);
         }
         let segments = batch.segments.as_mut().expect("they were just reset");
-        for (row, &span) in spans.iter().enumerate() {
+        for (row, span) in spans.iter().enumerate() {
             let ([source, target], cut) = self.row_lengths(span);
             let at = row * source_len..row * source_len + source;
             self.read(span, 0, &mut batch.tokens[at.clone()])?;
             segments[at].fill(1);
-            let at = row * target_len..row * target_len + target;
-            if self.beginning.is_some() {
-                self.read(span, 1, &mut batch.decoder_tokens[at.clone()])?;
-                batch.decoder_segments[at].fill(1);
+            batch.padding -= source as u64;
+            if let Some(beginning) = &self.beginning {
+                for side in 1..=candidates {
+                    let whole = [0, span.length(side)];
+                    let (length, first) = (
+                        self.settings.row_lengths(whole, beginning.len()).0[1],
+                        ((side - 1) * rows + row) * target_len,
+                    );
+                    self.read(span, side, &mut batch.decoder_tokens[first..first + length])?;
+                    batch.decoder_segments[first..first + length].fill(1);
+                    batch.padding -= length as u64;
+                }
                 batch.targets[row] = row as i32;
             } else {
+                let at = row * target_len..row * target_len + target;
                 self.read(span, 1, &mut batch.targets[at.clone()])?;
                 shift_right(&batch.targets[at.clone()], self.settings.decoder_start, &mut batch.decoder_tokens[at]);
+                batch.padding -= target as u64;
             }
-            batch.padding -= (source + target) as u64;
             batch.truncated += u64::from(cut);
         }
         Ok(())
     }
 
     /// Fills a row with the tokens before a text, the first tokens of one side of a pair, and the end token if there is one.
-    fn read(&self, span: PairSpan, side: usize, row: &mut [i32]) -> Result<(), DataError> {
+    fn read(&self, span: &PairSpan, side: usize, row: &mut [i32]) -> Result<(), DataError> {
         let beginning = self.beginning.as_deref().unwrap_or_default();
         let (before, row) = row.split_at_mut(beginning.len().min(row.len()));
         before.copy_from_slice(&beginning[..before.len()]);
         let room = row.len().saturating_sub(usize::from(self.settings.end_token.is_some()));
-        let (text, end) = row.split_at_mut(room.min(span.lengths()[side]));
+        let (text, end) = row.split_at_mut(room.min(span.length(side)));
         self.store.read(span, side, text)?;
         for (slot, token) in end.iter_mut().zip(self.settings.end_token) {
             *slot = token as i32;

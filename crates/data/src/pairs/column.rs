@@ -50,24 +50,49 @@ pub struct PairColumns {
     pub source: Option<Column>,
     /// The target; `None` means the second column, or the field `target`.
     pub target: Option<Column>,
+    /// Hard negatives of an encoder's sample, each a text of its own.
+    pub negatives: Vec<Column>,
+    /// Fields of JSON lines that no row may have, since their texts would be ignored.
+    pub unexpected: Vec<String>,
     /// Prepended verbatim to each source: "summarize: ".
     pub prefix: String,
 }
 
 impl PairColumns {
-    pub(super) fn in_table(&self) -> [Column; 2] {
+    /// Texts of a sample.
+    pub(super) fn sides(&self) -> usize {
+        2 + self.negatives.len()
+    }
+
+    /// The columns of the source and of the target.
+    pub(super) fn pair_in_table(&self) -> [Column; 2] {
         let or = |column: &Option<Column>, number| column.clone().unwrap_or(Column::Number(number));
         [or(&self.source, 1), or(&self.target, 2)]
     }
 
-    pub(super) fn in_json(&self) -> [String; 2] {
+    /// The columns of all texts of a sample.
+    pub(super) fn in_table(&self) -> Vec<Column> {
+        self.pair_in_table().into_iter().chain(self.negatives.iter().cloned()).collect()
+    }
+
+    fn pair_in_json(&self) -> [String; 2] {
         let or = |column: &Option<Column>, name: &str| column.as_ref().map_or(name.to_owned(), Column::to_string);
         [or(&self.source, "source"), or(&self.target, "target")]
     }
 
+    /// The fields of all texts of a sample.
+    pub(super) fn in_json(&self) -> Vec<String> {
+        self.pair_in_json().into_iter().chain(self.negatives.iter().map(Column::to_string)).collect()
+    }
+
     /// Identifies everything that changes the pairs read from the same file, for the key of their cache.
     pub(super) fn identity(&self) -> String {
-        format!("pairs without headers {:?} {:?} {:?}", self.in_table(), self.in_json(), self.prefix)
+        let negatives = match self.negatives.as_slice() {
+            [] => String::new(),
+            negatives => format!(" with {negatives:?}"),
+        };
+        let (table, json) = (self.pair_in_table(), self.pair_in_json());
+        format!("pairs without headers {table:?} {json:?} {:?}{negatives}", self.prefix)
     }
 }
 

@@ -5,6 +5,7 @@ mod batches;
 mod buckets;
 mod column;
 mod grouping;
+mod negatives;
 mod prepare;
 mod rows;
 mod store;

@@ -26,7 +26,7 @@ pub fn prepare_pairs(
 ) -> Result<PairStore, DataError> {
     let job = Job::new(sources, columns, tokenizer, progress)?;
     let cache = Cache { folder: cache_folder, key: &job.print.key, extension: "pairs", mode: job.print.mode };
-    let open = |path: &Path, key: &blake3::Hash| PairStore::open(path, key, tokenizer.vocab_size());
+    let open = |path: &Path, key: &blake3::Hash| PairStore::open(path, key, tokenizer.vocab_size(), columns.sides());
     let build = |file: &File| Ok(job.write(file, cache.scratch()?, &|error| cache.unwritable(error))?.1);
     cache.open_or_build(open, build, progress)
 }
@@ -42,7 +42,7 @@ pub fn tokenize_pairs(
     let job = Job::new(sources, columns, tokenizer, progress)?;
     let unwritable = |source| DataError::CacheUnwritable { folder: "memory".into(), source };
     let (file, _) = job.write(Cursor::new(Vec::new()), Cursor::new(Vec::new()), &unwritable)?;
-    Ok(PairStore::of_bytes(file.into_inner()).expect("this process just wrote the file"))
+    Ok(PairStore::of_bytes(file.into_inner(), columns.sides()).expect("this process just wrote the file"))
 }
 
 struct Job<'a> {
@@ -90,7 +90,7 @@ impl<'a> Job<'a> {
                     ends.write_all(&writer.tokens().to_le_bytes()).map_err(unwritable)?;
                 }
                 pairs += 1;
-                writer.text_bytes += (row.source.len() + row.target.len()) as u64;
+                writer.text_bytes += row.bytes() as u64;
             }
             let (done, tokens) = (reader.raw_bytes(), writer.tokens());
             (self.progress)(Progress::Tokenizing { done, total: self.print.raw_bytes, tokens });
@@ -104,8 +104,8 @@ impl<'a> Job<'a> {
         Ok((writer.finish(&self.print.key).map_err(unwritable)?, tokens))
     }
 
-    fn encode(&self, row: &Row) -> Result<[Vec<u32>; 2], DataError> {
-        let encode = |text: &[u8]| {
+    fn encode(&self, row: &Row) -> Result<Vec<Vec<u32>>, DataError> {
+        let encode = |text: &Vec<u8>| {
             self.tokenizer.encode(text).map_err(|error| {
                 let path = self.sources.files[row.file].path.clone();
                 match error {
@@ -118,6 +118,6 @@ impl<'a> Job<'a> {
                 }
             })
         };
-        Ok([encode(&row.source)?, encode(&row.target)?])
+        row.texts.iter().map(encode).collect()
     }
 }

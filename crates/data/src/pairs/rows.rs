@@ -7,7 +7,7 @@
 
 use super::{Column, PairColumns};
 use crate::error::{NAMES_MAX, cut_name};
-use crate::jsonl::texts_of_line;
+use crate::jsonl::{text_fields, texts_of_line};
 use crate::pieces::PIECE_OVERHEAD_BYTES;
 use crate::rows::{Rows, Wanted};
 use crate::{DataError, Format, LINE_BYTES_MAX, RowNumber, Source, Sources, decompress};
@@ -18,15 +18,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A pair as read, with the prefix before its source.
+/// A pair as read, with the prefix before its source; or a sample of an encoder that has negatives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     /// The index of its file.
     pub file: usize,
     /// Its row in the file.
     pub number: RowNumber,
-    pub source: Vec<u8>,
-    pub target: Vec<u8>,
+    /// The source, the target, and the negatives.
+    pub texts: Vec<Vec<u8>>,
+}
+
+impl Row {
+    /// Bytes of its texts.
+    pub(super) fn bytes(&self) -> usize {
+        self.texts.iter().map(Vec::len).sum()
+    }
 }
 
 /// The default names of columns.
@@ -56,11 +63,13 @@ pub fn first_row(source: &Source, columns: &PairColumns) -> Option<FirstRow> {
         Table::Objects => return None,
     };
     let reader = decompress::open(source, Arc::default()).ok()?;
-    let mut cells = Cells::open(RowLimit::new(reader, delimiter, LINE_BYTES_MAX), columns.in_table(), source).ok()?;
+    let limited = RowLimit::new(reader, delimiter, LINE_BYTES_MAX);
+    let mut cells = Cells::open(limited, columns.pair_in_table().to_vec(), source).ok()?;
     if !std::mem::take(&mut cells.may_begin_with_header) {
         return None;
     }
     let (_, texts) = cells.next(source).ok()??;
+    let texts: [Vec<u8>; 2] = texts.try_into().ok()?;
     let names = texts.map(|text| String::from_utf8_lossy(&text).trim().to_owned());
     let is_usual = |[a, b]: [usize; 2]| {
         let known = |at: usize, of: usize| USUAL_NAMES[of].iter().any(|name| name.eq_ignore_ascii_case(&names[at]));
@@ -104,7 +113,7 @@ pub(super) struct RowReader<'a> {
 
 enum OpenTable {
     Cells(Cells),
-    Objects { rows: Rows, fields: [String; 2] },
+    Objects { rows: Rows, fields: Vec<String> },
 }
 
 impl<'a> RowReader<'a> {
@@ -123,7 +132,7 @@ impl<'a> RowReader<'a> {
         let mut bytes = 0;
         while bytes < group_bytes {
             let Some(row) = self.next_row()? else { break };
-            bytes += row.source.len() + row.target.len() + 2 * PIECE_OVERHEAD_BYTES;
+            bytes += row.bytes() + row.texts.len() * PIECE_OVERHEAD_BYTES;
             group.push(row);
         }
         Ok(group)
@@ -138,22 +147,25 @@ impl<'a> RowReader<'a> {
             let source = &self.sources.files[file];
             let read = match &mut self.open {
                 Some(OpenTable::Cells(cells)) => cells.next(source)?,
-                Some(OpenTable::Objects { rows, fields }) => next_of_objects(rows, fields, source)?,
+                Some(OpenTable::Objects { rows, fields }) => {
+                    next_of_objects(rows, fields, &self.columns.unexpected, source)?
+                }
                 None => None,
             };
-            let Some((number, [mut text, target])) = read else {
+            let Some((number, mut texts)) = read else {
                 self.open = None;
                 continue;
             };
-            for (side, text) in [("source", &text), ("target", &target)] {
+            let sides = ["source", "target"].into_iter().chain(std::iter::repeat("negative"));
+            for (side, text) in sides.zip(&texts) {
                 if text.trim_ascii().is_empty() {
                     return Err(DataError::EmptySide { path: source.path.clone(), row: number, side });
                 }
             }
             if !self.columns.prefix.is_empty() {
-                text.splice(0..0, self.columns.prefix.bytes());
+                texts[0].splice(0..0, self.columns.prefix.bytes());
             }
-            return Ok(Some(Row { file, number, source: text, target }));
+            return Ok(Some(Row { file, number, texts }));
         }
     }
 
@@ -171,8 +183,9 @@ impl<'a> RowReader<'a> {
         self.open = Some(match table {
             Table::Objects => {
                 let fields = self.columns.in_json();
-                let wanted = Wanted::All(&[&fields[0], &fields[1]]);
-                OpenTable::Objects { rows: Rows::open(source, wanted, row_bytes_max, Arc::clone(&raw_bytes))?, fields }
+                let names = fields.iter().map(String::as_str).collect::<Vec<_>>();
+                let rows = Rows::open(source, Wanted::All(&names), row_bytes_max, Arc::clone(&raw_bytes))?;
+                OpenTable::Objects { rows, fields }
             }
             Table::Tabs => OpenTable::Cells(cells(b'\t')?),
             Table::Commas => OpenTable::Cells(cells(b',')?),
@@ -180,6 +193,30 @@ impl<'a> RowReader<'a> {
         self.next_file += 1;
         Ok(true)
     }
+}
+
+/// The names of the columns or fields in the first row of a file. Empty if it has no row. Errors: it can't be read.
+pub(super) fn field_names(source: &Source, row_bytes_max: usize) -> Result<Vec<String>, DataError> {
+    let delimiter = match table_of(source)? {
+        Table::Tabs => b'\t',
+        Table::Commas => b',',
+        Table::Objects => {
+            let mut rows = Rows::open(source, Wanted::Any(&[]), row_bytes_max, Arc::default())?;
+            while rows.next(source)? {
+                let row = rows.text(source)?;
+                if !row.trim().is_empty() {
+                    return Ok(text_fields(row));
+                }
+            }
+            return Ok(vec![]);
+        }
+    };
+    let reader =
+        decompress::open(source, Arc::default()).map_err(|error| DataError::unreadable(&source.path, error))?;
+    let mut cells = Cells::open(RowLimit::new(reader, delimiter, row_bytes_max), vec![], source)?;
+    let found = cells.reader.read_byte_record(&mut cells.record).map_err(|error| bad_row(source, 1, error))?;
+    let names = cells.record.iter().filter(|_| found);
+    Ok(names.map(|name| String::from_utf8_lossy(name).trim().to_owned()).collect())
 }
 
 /// The syntax of each file's rows, for the key of the cache. Errors: `NotPairs`.
@@ -206,8 +243,8 @@ fn table_of(source: &Source) -> Result<Table, DataError> {
 struct Cells {
     reader: Reader<RowLimit>,
     record: ByteRecord,
-    /// The two columns, counted from 0.
-    at: [usize; 2],
+    /// The columns of the texts, counted from 0.
+    at: Vec<usize>,
     /// The line of the previous row.
     line: u64,
     /// Whether the last row was read.
@@ -216,11 +253,11 @@ struct Cells {
     may_begin_with_header: bool,
 }
 
-/// The number of a row, its source and its target.
-type Texts = (RowNumber, [Vec<u8>; 2]);
+/// The number of a row, and its texts: source, target, negatives.
+type Texts = (RowNumber, Vec<Vec<u8>>);
 
 impl Cells {
-    fn open(reader: RowLimit, columns: [Column; 2], source: &Source) -> Result<Self, DataError> {
+    fn open(reader: RowLimit, columns: Vec<Column>, source: &Source) -> Result<Self, DataError> {
         let delimiter = reader.delimiter;
         let mut reader = ReaderBuilder::new()
             .delimiter(delimiter)
@@ -234,7 +271,7 @@ impl Cells {
         if named {
             reader.read_byte_record(&mut record).map_err(|error| bad_row(source, 1, error))?;
         }
-        let [first, second] = columns.map(|column| match column {
+        let at = columns.into_iter().map(|column| match column {
             Column::Number(number) => Ok(number - 1),
             Column::Name(name) => {
                 let mut places = (0..record.len()).filter(|&at| record[at].trim_ascii() == name.trim().as_bytes());
@@ -247,7 +284,8 @@ impl Cells {
                 at.ok_or_else(|| DataError::NoSuchColumn { path: source.path.clone(), name, present: present() })
             }
         });
-        Ok(Self { reader, at: [first?, second?], record, line: 1, ended: false, may_begin_with_header: !named })
+        let at = at.collect::<Result<_, _>>()?;
+        Ok(Self { reader, at, record, line: 1, ended: false, may_begin_with_header: !named })
     }
 
     fn next(&mut self, source: &Source) -> Result<Option<Texts>, DataError> {
@@ -264,7 +302,7 @@ impl Cells {
             if self.ended || (self.record.len() <= 1 && cells.trim_ascii().is_empty()) {
                 continue;
             }
-            let named = self.at.map(|at| self.record.get(at).unwrap_or_default());
+            let named = [0, 1].map(|side| self.record.get(self.at[side]).unwrap_or_default());
             if !(std::mem::take(&mut self.may_begin_with_header) && are_default_names(named)) {
                 break line;
             }
@@ -280,7 +318,7 @@ impl Cells {
                 column: at + 1,
             })
         };
-        Ok(Some((RowNumber::Line(line), [cell(self.at[0])?, cell(self.at[1])?])))
+        Ok(Some((RowNumber::Line(line), self.at.iter().map(|&at| cell(at)).collect::<Result<_, _>>()?)))
     }
 
     fn endless(&self, source: &Source) -> DataError {
@@ -355,12 +393,25 @@ fn bad_row(source: &Source, line: u64, error: csv::Error) -> DataError {
     }
 }
 
-fn next_of_objects(rows: &mut Rows, fields: &[String; 2], source: &Source) -> Result<Option<Texts>, DataError> {
-    let names = [fields[0].as_str(), fields[1].as_str()];
+/// The next row of objects. Errors: a field is missing or no text; a row has an unexpected one.
+fn next_of_objects(
+    rows: &mut Rows,
+    fields: &[String],
+    unexpected: &[String],
+    source: &Source,
+) -> Result<Option<Texts>, DataError> {
+    let names = fields.iter().map(String::as_str).collect::<Vec<_>>();
     while rows.next(source)? {
         let number = rows.number();
-        match texts_of_line(rows.text(source)?, names) {
-            Ok(Some(texts)) => return Ok(Some((number, texts.map(String::into_bytes)))),
+        let row = rows.text(source)?;
+        match texts_of_line(row, &names) {
+            Ok(Some(texts)) => {
+                if let Some(field) = unexpected.iter().find(|field| texts_of_line(row, &[field.as_str()]).is_ok()) {
+                    let (path, field) = (source.path.clone(), field.clone());
+                    return Err(DataError::UnexpectedField { path, row: number, field });
+                }
+                return Ok(Some((number, texts.into_iter().map(String::into_bytes).collect())));
+            }
             Ok(None) => {}
             Err((field, error)) => return Err(error.in_file(source.path.clone(), number, names[field])),
         }
@@ -377,7 +428,8 @@ mod tests {
 
     fn columns(source: Option<&str>, target: Option<&str>, prefix: &str) -> PairColumns {
         let column = |text: &str| text.parse().unwrap();
-        PairColumns { source: source.map(column), target: target.map(column), prefix: prefix.to_owned() }
+        let (source, target) = (source.map(column), target.map(column));
+        PairColumns { source, target, prefix: prefix.to_owned(), ..PairColumns::default() }
     }
 
     /// `line source=target` of each row.
@@ -394,7 +446,8 @@ mod tests {
             if group.is_empty() {
                 return Ok(found);
             }
-            let shown = |row: &Row| format!("{} {}={}", row.number, text(&row.source), text(&row.target));
+            let texts = |row: &Row| row.texts.iter().map(|bytes| text(bytes)).collect::<Vec<_>>().join("=");
+            let shown = |row: &Row| format!("{} {}", row.number, texts(row));
             found.extend(group.iter().map(|row| shown(row).trim_start_matches("line ").to_owned()));
         }
     }
@@ -415,6 +468,35 @@ mod tests {
         let jsonl = b"{\"source\":\"a\",\"target\":\"b\",\"en\":\"c\"}\n\n{\"target\":\"e\",\"source\":\"d\"}";
         assert_eq!(rows("a.jsonl", jsonl, &plain).unwrap(), ["1 a=b", "3 d=e"]);
         assert_eq!(rows("a.jsonl", &jsonl[..36], &columns(Some("en"), Some("en"), "")).unwrap(), ["1 c=c"]);
+    }
+
+    /// Negatives are found by the first row, read from all files, and no row may lack or add one.
+    #[test]
+    fn negatives_are_found_and_read() {
+        let column = |name: &str| Some(Column::Name(name.to_owned()));
+        let plain = PairColumns { source: column("anchor"), target: column("positive"), ..PairColumns::default() };
+        let found = |name: &str, bytes: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            let sources = resolve(&[path.to_str().unwrap()], "text").unwrap();
+            let columns = plain.clone().with_negatives_of(&sources).unwrap();
+            let names = columns.negatives.iter().map(Column::to_string).collect::<Vec<_>>();
+            (names, rows(name, bytes.as_bytes(), &columns).map_err(|error| error.to_string()))
+        };
+        let one = r#"{"anchor":"a","positive":"p","negative":"n"}"#;
+        let none = r#"{"anchor":"b","positive":"q"}"#;
+        assert_eq!(found("a.jsonl", one), (vec!["negative".to_owned()], Ok(vec!["1 a=p=n".to_owned()])));
+        assert_eq!(found("a.jsonl", none), (vec![], Ok(vec!["1 b=q".to_owned()])));
+        let tsv = "negative_2\tanchor\tpositive\tnegative_1\nm\ta\tp\tn\n";
+        let two = vec!["negative_1".to_owned(), "negative_2".to_owned()];
+        assert_eq!(found("a.tsv", tsv), (two.clone(), Ok(vec!["2 a=p=n=m".to_owned()])));
+        assert_eq!(found("a.csv", &tsv.replace('\t', ",")), (two, Ok(vec!["2 a=p=n=m".to_owned()])));
+        let mixed = |first: &str, second: &str| found("a.jsonl", &format!("{first}\n{second}\n")).1.unwrap_err();
+        assert!(mixed(one, none).contains("line 2 has no field `negative`; it has `anchor`, `positive`"));
+        assert!(mixed(none, one).ends_with("line 2 has a field `negative`, which the first row does not have"));
+        let empty = found("a.jsonl", &one.replace('n', " ")).1;
+        assert!(empty.is_err(), "{empty:?}");
     }
 
     #[test]

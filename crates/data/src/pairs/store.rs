@@ -2,7 +2,7 @@
 //! them and adds end tokens, so that other maximum lengths use the same cache.
 //! Not here: making the cache (`prepare.rs`) and its layout (`../header.rs`).
 
-use crate::header::{CacheKind, PAIR_BYTES};
+use crate::header::{CacheKind, SIDE_BYTES};
 use crate::store::{CacheFile, Expected, OpenError, hex};
 use crate::{Damage, DataError};
 use plimsoll_units::Bytes;
@@ -16,42 +16,56 @@ const SCAN_PAIRS: usize = 1 << 12;
 pub struct PairStore {
     cache: CacheFile,
     pairs: u64,
+    /// Texts of a pair: 2, and more if it has negatives.
+    sides: usize,
 }
 
-/// The position of a pair's tokens: its source from `start` to `middle`, its target from there to `end`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The position of a pair's tokens: those of its source end at the second bound, where those of its target begin, and so
+/// on.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PairSpan {
-    pub start: u64,
-    pub middle: u64,
-    pub end: u64,
+    bounds: Vec<u64>,
 }
 
 impl PairSpan {
-    /// Tokens of the source and of the target.
-    pub(super) fn lengths(self) -> [usize; 2] {
-        [(self.middle - self.start) as usize, (self.end - self.middle) as usize]
+    /// Tokens of a text: of the source (0), the target (1), or a negative.
+    pub(super) fn length(&self, side: usize) -> usize {
+        (self.bounds[side + 1] - self.bounds[side]) as usize
+    }
+
+    /// Tokens of the source, and of the longest other text.
+    pub(super) fn lengths(&self) -> [usize; 2] {
+        let others = (1..self.bounds.len() - 1).map(|side| self.length(side));
+        [self.length(0), others.max().unwrap_or(0)]
+    }
+
+    fn end(&self) -> u64 {
+        self.bounds.last().copied().unwrap_or(0)
     }
 }
 
 impl PairStore {
-    /// Opens a cache and verifies all of it.
-    pub(crate) fn open(path: &Path, key: &blake3::Hash, vocab_size: usize) -> Result<Self, OpenError> {
+    /// Opens a cache of pairs with this many texts each, and verifies all of it.
+    pub(crate) fn open(path: &Path, key: &blake3::Hash, vocab_size: usize, sides: usize) -> Result<Self, OpenError> {
         let cache = CacheFile::open(path, &Expected { key, kind: CacheKind::Pairs, vocab_size })?;
-        Self::of_cache(cache).map_err(OpenError::Damaged)
+        Self::of_cache(cache, sides).map_err(OpenError::Damaged)
     }
 
     /// Uses a complete cache file in memory.
-    pub(super) fn of_bytes(bytes: Vec<u8>) -> Result<Self, Damage> {
-        Self::of_cache(CacheFile::of_bytes(bytes)?)
+    pub(super) fn of_bytes(bytes: Vec<u8>, sides: usize) -> Result<Self, Damage> {
+        Self::of_cache(CacheFile::of_bytes(bytes)?, sides)
     }
 
-    fn of_cache(cache: CacheFile) -> Result<Self, Damage> {
-        let entries = cache.length() - cache.header.tokens_end();
-        let store = Self { cache, pairs: entries / PAIR_BYTES as u64 };
+    fn of_cache(cache: CacheFile, sides: usize) -> Result<Self, Damage> {
+        let (entries, bytes) = (cache.length() - cache.header.tokens_end(), (sides * SIDE_BYTES) as u64);
+        if !entries.is_multiple_of(bytes) {
+            return Err(Damage::BadHeader);
+        }
+        let store = Self { cache, pairs: entries / bytes, sides };
         let mut last = 0;
         // Each position is checked against the previous one, so the only error left is that the last one does not end
         // the tokens.
-        store.for_each_span(|span| last = span.end).map_err(|_| Damage::BadHeader)?;
+        store.for_each_span(|span| last = span.end()).map_err(|_| Damage::BadHeader)?;
         if last == store.tokens() { Ok(store) } else { Err(Damage::BadHeader) }
     }
 
@@ -65,7 +79,12 @@ impl PairStore {
         self.pairs == 0
     }
 
-    /// Tokens of all sources and targets.
+    /// Texts of a pair: 2, and more if it has negatives.
+    pub fn sides(&self) -> usize {
+        self.sides
+    }
+
+    /// Tokens of all texts.
     pub fn tokens(&self) -> u64 {
         self.cache.header.tokens
     }
@@ -85,7 +104,7 @@ impl PairStore {
         Bytes(self.cache.header.text_bytes)
     }
 
-    /// Tokens of a pair's source and of its target.
+    /// Tokens of a pair's source, and of its target or its longest negative.
     /// Errors: `CacheChanged`.
     pub fn lengths(&self, pair: u64) -> Result<[usize; 2], DataError> {
         Ok(self.span(pair)?.lengths())
@@ -93,46 +112,46 @@ impl PairStore {
 
     /// Copies the first tokens of a source into all of `out`. Errors: `CacheChanged`. Panics if it has fewer.
     pub fn read_source(&self, pair: u64, out: &mut [i32]) -> Result<(), DataError> {
-        self.read(self.span(pair)?, 0, out)
+        self.read(&self.span(pair)?, 0, out)
     }
 
     /// Copies the first tokens of a target into all of `out`. Errors: `CacheChanged`. Panics if it has fewer.
     pub fn read_target(&self, pair: u64, out: &mut [i32]) -> Result<(), DataError> {
-        self.read(self.span(pair)?, 1, out)
+        self.read(&self.span(pair)?, 1, out)
     }
 
-    /// Copies the first tokens of a side, the source (0) or the target (1), into all of `out`.
-    pub(super) fn read(&self, span: PairSpan, side: usize, out: &mut [i32]) -> Result<(), DataError> {
-        let tokens = span.lengths()[side];
+    /// Copies the first tokens of a text, the source (0), the target (1) or a negative, into all of `out`.
+    pub(super) fn read(&self, span: &PairSpan, side: usize, out: &mut [i32]) -> Result<(), DataError> {
+        let tokens = span.length(side);
         assert!(out.len() <= tokens, "{} tokens of {tokens}", out.len());
-        self.cache.read_tokens([span.start, span.middle][side], out)
+        self.cache.read_tokens(span.bounds[side], out)
     }
 
     /// The position of a pair. Errors: `CacheChanged`.
     pub(super) fn span(&self, pair: u64) -> Result<PairSpan, DataError> {
         assert!(pair < self.pairs, "pair {pair} of {}", self.pairs);
-        let mut bytes = [0; PAIR_BYTES + 8];
+        let mut bytes = vec![0; SIDE_BYTES + self.entry_bytes()];
         if pair == 0 {
-            self.cache.read_at(self.entry_at(0), &mut bytes[8..])?;
+            self.cache.read_at(self.entry_at(0), &mut bytes[SIDE_BYTES..])?;
         } else {
-            self.cache.read_at(self.entry_at(pair) - 8, &mut bytes)?;
+            self.cache.read_at(self.entry_at(pair) - SIDE_BYTES as u64, &mut bytes)?;
         }
-        let [start, middle, end] = [0, 1, 2].map(|at| u64::from_le_bytes(bytes.as_chunks().0[at]));
-        self.checked(start, middle, end)
+        self.checked(bytes.as_chunks().0.iter().map(|&bound| u64::from_le_bytes(bound)).collect())
     }
 
     /// Calls `visit` with the positions of all pairs in order, reading many at a time.
     /// Errors: `CacheChanged`, also if an entry contradicts the previous one.
     pub(super) fn for_each_span(&self, mut visit: impl FnMut(PairSpan)) -> Result<(), DataError> {
-        let mut buffer = vec![0; SCAN_PAIRS * PAIR_BYTES];
+        let mut buffer = vec![0; SCAN_PAIRS * self.entry_bytes()];
         let mut start = 0;
         for first in (0..self.pairs).step_by(SCAN_PAIRS) {
             let pairs = (self.pairs - first).min(SCAN_PAIRS as u64) as usize;
-            let bytes = &mut buffer[..pairs * PAIR_BYTES];
+            let bytes = &mut buffer[..pairs * self.entry_bytes()];
             self.cache.read_at(self.entry_at(first), bytes)?;
-            for [middle, end] in bytes.as_chunks::<8>().0.as_chunks::<2>().0 {
-                let span = self.checked(start, u64::from_le_bytes(*middle), u64::from_le_bytes(*end))?;
-                start = span.end;
+            for ends in bytes.as_chunks().0.chunks_exact(self.sides) {
+                let ends = ends.iter().map(|&end| u64::from_le_bytes(end));
+                let span = self.checked([start].into_iter().chain(ends).collect())?;
+                start = span.end();
                 visit(span);
             }
         }
@@ -140,12 +159,18 @@ impl PairStore {
     }
 
     fn entry_at(&self, pair: u64) -> u64 {
-        self.cache.header.tokens_end() + pair * PAIR_BYTES as u64
+        self.cache.header.tokens_end() + pair * self.entry_bytes() as u64
     }
 
-    fn checked(&self, start: u64, middle: u64, end: u64) -> Result<PairSpan, DataError> {
-        let is_sound = start <= middle && middle <= end && end <= self.tokens();
-        if is_sound { Ok(PairSpan { start, middle, end }) } else { Err(self.cache.changed()) }
+    /// Bytes of a pair after the tokens.
+    fn entry_bytes(&self) -> usize {
+        self.sides * SIDE_BYTES
+    }
+
+    fn checked(&self, bounds: Vec<u64>) -> Result<PairSpan, DataError> {
+        let span = PairSpan { bounds };
+        let is_sound = span.bounds.is_sorted() && span.end() <= self.tokens();
+        if is_sound { Ok(span) } else { Err(self.cache.changed()) }
     }
 }
 

@@ -80,6 +80,9 @@ fn hint(error: &DataError) -> String {
         DataError::RowTooShort { .. } => {
             "check the row; `--source-column` and `--target-column` name the columns of the pairs"
         }
+        DataError::UnexpectedField { .. } => {
+            "give all rows the same fields: either all have negatives, or none has; put the others into a file of their own"
+        }
         DataError::EmptySide { .. } => "fill it in or drop that row",
         DataError::BadRow { .. } => "fix or drop that row; text must be UTF-8",
         DataError::NotChats { .. } => "leave it out of `--data`, or name the chats' files one by one",

@@ -138,6 +138,12 @@ impl From<PlanError> for Failure {
             }),
             PlanError::TooLarge { .. } => Self::bad_flag(message).hint("check for an extra digit"),
             PlanError::Target { .. } => Self::bad_flag(message).hint("`--target-len N` is for T5 and encoders only"),
+            PlanError::NoTargets { .. } => Self::bad_flag(message).hint(
+                "omit `--label-smoothing` and `--r-drop`; `--similarity-scale` is a setting of the loss of encoders",
+            ),
+            PlanError::Negatives => {
+                Self::bad_flag(message).hint("omit `--negative-column`, or use an encoder such as `--model bert-base`")
+            }
             PlanError::PartOfNegatives { global_batch, .. } => Self::bad_flag(message)
                 .hint(format!("use `--micro-batch {global_batch}`, or a smaller `--global-batch`")),
             PlanError::TooManyBlocks { blocks, .. } => Self::bad_flag(message)

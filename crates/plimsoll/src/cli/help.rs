@@ -130,6 +130,7 @@ const GROUPS: &[Group] = &[
             ("r-drop", ""),
             ("similarity-scale", ""),
             ("pooling", ""),
+            ("negative-column", ""),
             ("layer-decay", ""),
             ("ema", ""),
             ("batch", ""),

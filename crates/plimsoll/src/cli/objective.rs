@@ -1,7 +1,9 @@
 //! The flags of the objective, and of the learning rates of layers.
 
 use super::options::{number_from_zero, part, positive_number, rate};
+use super::pairs::column;
 use clap::Args;
+use plimsoll_data::Column;
 use plimsoll_graph::ops::Pooling;
 use plimsoll_graph::{Contrastive, Objective};
 
@@ -37,6 +39,10 @@ pub(super) struct ObjectiveArgs {
     /// Encoders: the tokens that a text's vector is made of
     #[arg(long, value_name = "NAME", value_enum, default_value = "mean")]
     pub pooling: PoolingName,
+    /// Encoders: column or field of hard negatives; can be repeated, and each is a candidate of all anchors [default:
+    /// `negative`, or `negative_1`, `negative_2`, …, as far as the first row has them]
+    #[arg(long, value_name = "N|NAME", value_parser = column)]
+    pub negative_column: Vec<Column>,
     /// Layer-wise learning rate decay: factor from each block's learning rate to that of the block before it
     #[arg(long, value_name = "X", value_parser = part, default_value = "1")]
     pub layer_decay: f32,
@@ -48,6 +54,7 @@ impl ObjectiveArgs {
         let contrastive = Contrastive {
             scale: self.similarity_scale as f32,
             pooling: self.pooling.pooling(),
+            negatives: self.negative_column.len(),
         };
         Objective { label_smoothing: self.label_smoothing, r_drop, contrastive }
     }

@@ -29,7 +29,8 @@ pub(super) struct PairArgs {
     pub bucket: usize,
 }
 
-fn column(text: &str) -> Result<Column, String> {
+/// Parses a column.
+pub(super) fn column(text: &str) -> Result<Column, String> {
     text.parse().map_err(|error: plimsoll_data::DataError| error.to_string())
 }
 
@@ -38,7 +39,7 @@ impl PairArgs {
         self.target_len.unwrap_or(USUAL_PAIR)
     }
 
-    /// The columns; those of an encoder have the names of sentence-transformers by default.
+    /// The columns of sources and targets; those of an encoder have the names of sentence-transformers by default.
     pub(super) fn columns(&self, is_encoder: bool) -> PairColumns {
         let column = |asked: &Option<Column>, name: &str| {
             asked.clone().or_else(|| is_encoder.then(|| Column::Name(name.to_owned())))
@@ -47,6 +48,7 @@ impl PairArgs {
             source: column(&self.source_column, "anchor"),
             target: column(&self.target_column, "positive"),
             prefix: self.prefix.clone(),
+            ..PairColumns::default()
         }
     }
 

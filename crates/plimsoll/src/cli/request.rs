@@ -106,12 +106,14 @@ pub(super) struct Sequences {
     pub(super) longest: Lengths,
     /// The others.
     pub(super) buckets: Vec<Lengths>,
+    /// Hard negatives of each sample, if the data is known.
+    negatives: Option<usize>,
 }
 
 impl Sequences {
     /// For rows of equal length.
     pub(super) fn of_length(tokens: usize, target: Option<usize>) -> Self {
-        Self { longest: Lengths { tokens, target }, buckets: vec![] }
+        Self { longest: Lengths { tokens, target }, buckets: vec![], negatives: None }
     }
 
     /// The lengths of a dataset's batches.
@@ -121,7 +123,11 @@ impl Sequences {
         let lengths = lengths.collect::<Vec<_>>();
         let tokens = lengths.iter().map(|l| l.tokens).max().unwrap_or(1);
         let longest = Lengths { tokens, target: lengths.iter().filter_map(|l| l.target).max() };
-        Self { longest, buckets: lengths.into_iter().filter(|l| *l != longest).collect() }
+        let negatives = match dataset {
+            Dataset::Pairs(pairs) => Some(pairs.negatives()),
+            Dataset::Windows(_) | Dataset::Packed(_) => None,
+        };
+        Self { longest, buckets: lengths.into_iter().filter(|l| *l != longest).collect(), negatives }
     }
 }
 
@@ -163,6 +169,10 @@ impl RequestArgs {
     ) -> Result<Request, Failure> {
         let mut levers = self.levers.request(on.precision);
         levers.base_weights = levers.base_weights.or(self.adapters.codes());
+        let mut objective = self.objective.objective();
+        if let Some(negatives) = sequences.negatives.filter(|_| chosen.config.is_encoder()) {
+            objective.contrastive.negatives = negatives;
+        }
         Ok(Request {
             optimizer: self.optimizer.optimizer(usual_clip, self.objective.layer_decay)?,
             frozen: self.optimizer.frozen(&chosen.config)?,
@@ -172,7 +182,7 @@ impl RequestArgs {
             seq_len: sequences.longest.tokens,
             target_len: sequences.longest.target,
             buckets: sequences.buckets,
-            objective: self.objective.objective(),
+            objective,
             budget: on.budget.with_host(on.targets.device.kind(), self.levers.host_ram)?,
             levers,
             ..Request::new(chosen.config.clone(), on.targets, on.machine.clone())

@@ -132,6 +132,45 @@ fn what_can_not_be_embedded_is_refused() {
 }
 
 #[test]
+fn triplets_are_planned_and_trained() {
+    let sandbox = sandbox();
+    let row = |n: usize| {
+        json!({
+            "anchor": format!("number {n}"), "positive": format!("the {n}th of them"), "negative_1": format!("{}", n + 1),
+            "negative_2": "a sentence about ships",
+        })
+    };
+    sandbox.write("triplets.jsonl", (0..60).map(|n| row(n).to_string() + "\n").collect::<String>());
+    sandbox.write("mixed.jsonl", format!("{}\n{}\n", json!({"anchor": "a", "positive": "b"}), row(1)));
+    let flags = "--model bert-nano --tokenizer bytes --source-len 24 --target-len 32 --bucket 32 --global-batch 8";
+    let run = |data: &str| {
+        sandbox.run(&format!("train {flags} --data {data} --max-steps 3 --cache-dir cache --device cpu --json"))
+    };
+    let said = run("triplets.jsonl --name triplets");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(said.stderr.contains("data: pairs, each with 2 hard negatives,"), "{}", said.stderr);
+    let report = said.json();
+    assert_eq!(report["measured"]["touched_bytes"], report["measured"]["planned_bytes_of_what_ran"]);
+    let pairs = run("triplets.jsonl --negative-column negative_2 --name one");
+    assert_eq!(pairs.code, Some(0), "{}", pairs.stderr);
+    // The loss of random vectors is about the logarithm of the number of candidates.
+    assert!(report["losses"][0].as_f64() > pairs.json()["losses"][0].as_f64());
+    let resumed = sandbox.run("train --resume runs/one --max-steps 5 --cache-dir cache --device cpu --json");
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    assert_eq!(resumed.json()["losses"][2], pairs.json()["losses"][2]);
+    let mixed = run("mixed.jsonl --name mixed");
+    assert_eq!(mixed.code, Some(4));
+    assert!(mixed.stderr.contains("line 2 has a field `negative_1`"), "{}", mixed.stderr);
+    let plan = |more: &str| {
+        let said =
+            sandbox.run(&format!("plan --model bert-base --seq-len 64 --global-batch 8 --device cpu --json {more}"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        said.json()["peak_bytes"].as_u64().expect("a peak")
+    };
+    assert!(plan("--negative-column 3 --negative-column 4") > plan(""));
+}
+
+#[test]
 fn a_byt5_folder_trains_and_generates() {
     let sandbox = Sandbox::new();
     let config = json!({
@@ -168,6 +207,15 @@ fn what_encoders_are_not_trained_with_is_refused() {
         assert_eq!(said.code, Some(code), "{flags}: {}", said.stderr);
         assert!(said.stderr.contains(words), "{flags}: {}", said.stderr);
     }
+    for command in ["plan --model bert-base --seq-len 64", "bench --model bert-nano --seq-len 16 --steps 1"] {
+        for (flags, words) in [("--r-drop 1", "R-Drop"), ("--label-smoothing 0.1", "label smoothing")] {
+            let said = sandbox.run(&format!("{command} {flags} --device cpu"));
+            assert_eq!(said.code, Some(2), "{command} {flags}: {}", said.stderr);
+            assert!(said.stderr.contains(words) && said.stderr.contains("hint: "), "{command}: {}", said.stderr);
+        }
+    }
+    let said = sandbox.run("plan --model gpt2 --negative-column negative --device cpu");
+    assert_eq!((said.code, said.stderr.contains("not an encoder")), (Some(2), true), "{}", said.stderr);
     let said = sandbox.run("estimate --model bert-base --gpu h100");
     assert_ne!(said.code, Some(0));
     assert!(said.stderr.contains("sentence encoders are not modeled yet"), "{}", said.stderr);

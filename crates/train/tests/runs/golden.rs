@@ -55,12 +55,14 @@ struct Golden {
     tokens: [usize; 2],
     /// Targets of each sample.
     targets: usize,
+    /// Hard negatives of each sample of an encoder.
+    negatives: usize,
 }
 
 impl Golden {
     /// The stored results of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 29] = [
+        let files: [(_, &'static [u8]); 30] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
             ("mistral", include_bytes!("../golden/mistral.safetensors")),
@@ -90,6 +92,7 @@ impl Golden {
             ("adapters of t5", include_bytes!("../golden/adapters_t5.safetensors")),
             ("bert", include_bytes!("../golden/bert.safetensors")),
             ("modernbert", include_bytes!("../golden/modernbert.safetensors")),
+            ("bert with negatives", include_bytes!("../golden/bert_negatives.safetensors")),
         ];
         files.into_iter().map(|(family, bytes)| Self::read(family, bytes)).collect()
     }
@@ -112,10 +115,11 @@ impl Golden {
             [shape[0], shape[1]]
         };
         let of_targets = if model.is_encoder() { "decoder_tokens" } else { "targets" };
-        let (tokens, [_, targets]) = (extents("tokens"), extents(of_targets));
+        let (tokens, [rows, targets]) = (extents("tokens"), extents(of_targets));
+        let negatives = rows / tokens[0] - 1;
         let adapters = metadata.metadata().as_ref().and_then(|m| m.get("adapters"));
         let adapters = adapters.map(|text| adapters_of(&archive, text));
-        Self { family, archive, model, adapters, tokens, targets }
+        Self { family, archive, model, adapters, tokens, targets, negatives }
     }
 
     fn words(&self, name: &str) -> Vec<[u8; 4]> {
@@ -267,7 +271,7 @@ fn fast_with(golden: &Golden, levers: &Levers) -> Fast {
         adapters: golden.adapters.clone(),
         // The scale of the stored loss.
         objective: Objective {
-            contrastive: Contrastive { scale: 1.0, ..Contrastive::default() },
+            contrastive: Contrastive { scale: 1.0, negatives: golden.negatives, ..Contrastive::default() },
             ..Objective::default()
         },
         ..TrainShape::default()

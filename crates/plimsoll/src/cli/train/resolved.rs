@@ -45,7 +45,7 @@ impl Given {
             "sample_tokens": args.run.sample_tokens,
         });
         let map = settings.as_object_mut().expect("an object literal");
-        let ObjectiveArgs { label_smoothing, r_drop, similarity_scale, pooling, layer_decay } =
+        let ObjectiveArgs { label_smoothing, r_drop, similarity_scale, pooling, negative_column, layer_decay } =
             &args.request.objective;
         map.append(&mut args.watch.resolved());
         map.append(&mut args.power.resolved());
@@ -56,6 +56,10 @@ impl Given {
         map.insert("r_drop".into(), json!(r_drop));
         if self.chosen.config.is_encoder() {
             map.insert("similarity_scale".into(), json!(similarity_scale));
+            if !negative_column.is_empty() {
+                let columns = negative_column.iter().map(ToString::to_string).collect::<Vec<_>>();
+                map.insert("negative_column".into(), json!(columns));
+            }
             map.insert("pooling".into(), json!(pooling_name(pooling.pooling())));
         }
         map.insert("layer_decay".into(), json!(layer_decay.to_string()));

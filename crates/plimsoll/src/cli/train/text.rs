@@ -17,11 +17,6 @@ impl TrainArgs {
     pub(super) fn check_kind_of_data(&self, chosen: &Chosen) -> Result<(), Failure> {
         let of_pairs = self.pairs.source_column.is_some() || self.pairs.target_column.is_some();
         if chosen.config.is_encoder() {
-            let objective = &self.request.objective;
-            if objective.label_smoothing > 0.0 || objective.r_drop > 0.0 {
-                return Err(Failure::bad_flag("`--label-smoothing` and `--r-drop` are not for encoders")
-                    .hint("omit them; `--similarity-scale` is a setting of the loss of encoders"));
-            }
             if self.data.is_empty() {
                 return Err(Failure::bad_flag(format!("{} is trained on pairs of texts that belong together", chosen.name))
                     .hint("use `--data` with a .jsonl of {\"anchor\": …, \"positive\": …}; `--source-column` and `--target-column` name other columns"));
@@ -82,7 +77,11 @@ impl TrainArgs {
         let bar = crate::progress::DataProgress::new();
         let dataset = if chosen.takes_pairs() {
             let is_encoder = chosen.config.is_encoder();
-            let columns = self.pairs.columns(is_encoder);
+            let mut columns = self.pairs.columns(is_encoder);
+            if is_encoder {
+                columns.negatives = self.request.objective.negative_column.clone();
+                columns = columns.with_negatives_of(&sources)?;
+            }
             if columns.source.is_none() && columns.target.is_none() {
                 refuse_preferences(&sources)?;
             }
@@ -225,7 +224,11 @@ fn data_line(dataset: &Dataset, files: usize) -> String {
         Dataset::Pairs(pairs) => {
             let (tokens, cut) = (dataset.tokens(), pairs.truncated());
             let cut = if cut > 0 { format!("; {cut} pairs are truncated") } else { String::new() };
-            format!("data: pairs of {tokens} tokens in {files} files; {samples}{cut}")
+            let negatives = match pairs.negatives() {
+                0 => String::new(),
+                negatives => format!(", each with {negatives} hard negatives,"),
+            };
+            format!("data: pairs{negatives} of {tokens} tokens in {files} files; {samples}{cut}")
         }
     }
 }
