@@ -2,7 +2,7 @@
 """Checks that transformers and Plimsoll open each other's checkpoints and compute the same logits.
 
 usage:  python scripts/check_transformers.py CHECKPOINT_DIR LOGITS.json
-        python scripts/check_transformers.py --plimsoll PROGRAM [--family gpt2|t5|llama|qwen2]...
+        python scripts/check_transformers.py --plimsoll PROGRAM [--family gpt2|t5|llama|bert]...
         python scripts/check_transformers.py --make DIR [--family NAME]
 
 The first form opens CHECKPOINT_DIR (weights and config.json) as the model that its config.json names, checks that no key is
@@ -17,6 +17,9 @@ The second form checks both directions. It creates small random models of each f
 shards, in bfloat16 and, if the head is tied, without head and prefix, has PROGRAM compute logits for each folder, and compares them.
 Then PROGRAM trains each model for one step and saves it, and the first form checks a copy of the saved folder. Its tokenizer must
 give the same ids as the one that PROGRAM trained with, for each built-in tokenizer.
+
+Of encoders (bert, modernbert), the second form compares vectors of texts that PROGRAM computes with `embed`, in both directions, with
+both poolings, and prints the largest difference.
 
 The third form writes one such model into DIR, and the logits of transformers into DIR/logits.json.
 
@@ -36,9 +39,10 @@ from pathlib import Path
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import golden
+from golden_encoders import tiny_bert, tiny_modernbert
 from golden_gpt2 import tiny_gpt2
 from golden_decoders import MODELS, tiny
 from golden_t5 import tiny_t5
@@ -66,12 +70,20 @@ FAMILIES: dict[str, dict[str, Callable]] = {
 } | {name: {name: functools.partial(tiny, name)} for name in MODELS}
 
 
-def open_checkpoint(folder: Path):
+# Encoders, which compute vectors of texts.
+ENCODERS: dict[str, Callable] = {"bert": tiny_bert, "modernbert": tiny_modernbert}
+POOLINGS = ("mean", "cls")
+TEXTS = ("Load line, 1876", "a ship", "x", "the line is on her side")
+# The models have 32 positions.
+MAX_TOKENS = 32
+
+
+def open_checkpoint(folder: Path, opener=None):
     if not folder.is_dir():
         # from_pretrained would look the name up on the hub.
         sys.exit(f"error: {folder} is not a folder")
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    opener = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    opener = opener or (AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM)
     # Without a dtype, transformers uses the one in config.json.
     model, info = opener.from_pretrained(folder, dtype=torch.float32, local_files_only=True, output_loading_info=True)
     problems = {kind: sorted(map(str, keys)) for kind, keys in info.items() if keys}
@@ -180,6 +192,66 @@ def check_both_ways(program: Path, name: str, make: Callable) -> None:
             check_tokenizer(moved, logits_json, what)
 
 
+def vectors_of(model, pooling: str) -> torch.Tensor:
+    """(N, C): vectors of TEXTS as bytes, each with an end token of 0, one text at a time, divided by their lengths."""
+    model.eval()
+    vectors = []
+    for text in TEXTS:
+        ids = torch.tensor([[*text.encode(), 0]])
+        with torch.no_grad():
+            states = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
+        vectors.append(states[0] if pooling == "cls" else states.mean(0))
+    return torch.nn.functional.normalize(torch.stack(vectors), dim=-1)
+
+
+def check_vectors(program: Path, folder: Path, pooling: str, what: str) -> float:
+    """Compares Plimsoll's vectors with those of transformers; returns the largest difference."""
+    out = folder.parent / "vectors.jsonl"
+    run(
+        program, "embed", "--checkpoint", folder, "--tokenizer", "bytes", "--pooling", pooling, "--out", out,
+        "--max-tokens", MAX_TOKENS, "--device", "cpu", *TEXTS,
+    )  # fmt: skip
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["text"] for line in lines] == list(TEXTS), what
+    theirs = torch.tensor([line["vector"] for line in lines])
+    difference = (theirs - vectors_of(open_encoder(folder), pooling)).abs().max().item()
+    print(f"{what}, {pooling}: max abs difference: {difference:.3e} over {len(TEXTS)} vectors")
+    if not difference <= TOLERANCE:
+        sys.exit(f"error: {what}: more than {TOLERANCE:.0e}")
+    return difference
+
+
+def open_encoder(folder: Path):
+    """Without the pooler of a BERT, which neither program uses here."""
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    opener = AutoModel
+    if config.model_type == "bert":
+        opener = functools.partial(transformers.BertModel.from_pretrained, add_pooling_layer=False)
+        return open_checkpoint(folder, argparse.Namespace(from_pretrained=opener))
+    return open_checkpoint(folder, opener)
+
+
+def check_encoder_both_ways(program: Path, name: str, make: Callable) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        differences = []
+        for saved in save_variants(make(MAKE_SEED, MAKE_VOCAB_SIZE), folder):
+            differences += [check_vectors(program, saved, pooling, f"{name}, {saved.name}") for pooling in POOLINGS]
+        pairs = folder / "pairs.jsonl"
+        pairs.write_text(json.dumps({"anchor": "a ship", "positive": "her line", "negative": "the sea"}) + "\n")
+        pairs.write_text(pairs.read_text() * 40)
+        run(
+            program, "train", "--init", folder / "shards", "--data", pairs, "--tokenizer", "bytes", "--source-len",
+            TRAIN_SEQ_LEN, "--target-len", TRAIN_SEQ_LEN, "--cache-dir", folder / "cache", "--global-batch", 4,
+            "--max-steps", 1, "--runs-dir", folder / "runs", "--name", name, "--device", "cpu",
+        )  # fmt: skip
+        moved = folder / "moved" / name
+        shutil.copytree(folder / "runs" / name / "model", moved)
+        what = f"{name}, trained by Plimsoll"
+        differences += [check_vectors(program, moved, pooling, what) for pooling in POOLINGS]
+        print(f"{name}: max abs difference of all: {max(differences):.3e}")
+
+
 def make(folder: Path, name: str, maker: Callable) -> None:
     model = maker(MAKE_SEED, MAKE_VOCAB_SIZE)
     model.save_pretrained(folder)
@@ -194,7 +266,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compares logits with those of transformers, both ways.")
     parser.add_argument("--plimsoll", metavar="PROGRAM", type=Path, help="check models of transformers with PROGRAM")
     parser.add_argument("--make", metavar="DIR", type=Path, help="write a tiny model and its logits into DIR")
-    parser.add_argument("--family", action="append", choices=FAMILIES, help="only these families [default: all]")
+    parser.add_argument(
+        "--family", action="append", choices=[*FAMILIES, *ENCODERS], help="only these families [default: all]"
+    )
     parser.add_argument("checkpoint", metavar="CHECKPOINT_DIR", nargs="?", type=Path)
     parser.add_argument("logits", metavar="LOGITS.json", nargs="?", type=Path)
     arguments = parser.parse_args()
@@ -202,13 +276,16 @@ def main() -> None:
     golden.one_thread()
     transformers.utils.logging.disable_progress_bar()
     if arguments.plimsoll and not arguments.make and not arguments.checkpoint:
-        for family in arguments.family or FAMILIES:
+        for family in arguments.family or [*FAMILIES, *ENCODERS]:
+            if family in ENCODERS:
+                check_encoder_both_ways(arguments.plimsoll.resolve(), family, ENCODERS[family])
+                continue
             for name, maker in FAMILIES[family].items():
                 check_both_ways(arguments.plimsoll.resolve(), name, maker)
     elif arguments.make and not arguments.plimsoll and not arguments.checkpoint:
         [family, *others] = arguments.family or ["gpt2"]
-        if others:
-            parser.error("--make takes one --family")
+        if others or family in ENCODERS:
+            parser.error("--make takes one --family that computes logits")
         name, maker = next(iter(FAMILIES[family].items()))
         make(arguments.make, name, maker)
     elif arguments.logits and not arguments.make and not arguments.plimsoll and not arguments.family:

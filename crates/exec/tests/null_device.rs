@@ -7,8 +7,8 @@ use plimsoll_graph::models::{FeedForwardProjection, Gpt2Config, ModelConfig, T5C
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
-    Adapter, Adapters, Lengths, MemoryId, Objective, Optimizer, Products, ProgramKind, ProgramName, Scalars, Storage,
-    Targets, TensorId, TrainShape, build_training,
+    Adapter, Adapters, Contrastive, Lengths, MemoryId, Objective, Optimizer, Products, ProgramKind, ProgramName,
+    Scalars, Storage, Targets, TensorId, TrainShape, build_training,
 };
 use plimsoll_plan::{
     Average, Budget, Level, LeverRequest, Levers, Machine, NodeSet, Plan, PlanViolation, Precision, Queue, Rates,
@@ -162,6 +162,24 @@ fn random_t5(noise: &mut Noise) -> ModelConfig {
     })
 }
 
+/// An encoder of either family.
+fn random_encoder(noise: &mut Noise, positions: usize) -> ModelConfig {
+    let (family, heads) = (["bert", "modernbert"][noise.below(2)], between(noise, 1, 3));
+    let file = json!({
+        "model_type": family,
+        "vocab_size": between(noise, 2, 300),
+        "hidden_size": 2 * heads * between(noise, 1, 10),
+        "intermediate_size": between(noise, 1, 150),
+        "num_hidden_layers": between(noise, 1, 4),
+        "num_attention_heads": heads,
+        "max_position_embeddings": positions,
+        "hidden_dropout_prob": perhaps(noise, 0.1).unwrap_or(0.0),
+        "mlp_dropout": perhaps(noise, 0.1).unwrap_or(0.0),
+        "local_attention": between(noise, 2, positions.max(2)),
+    });
+    ModelConfig::from_json(&file.to_string()).expect("an encoder")
+}
+
 /// Shorter lengths than these.
 fn random_buckets(noise: &mut Noise, longest: Lengths) -> Vec<Lengths> {
     let shorter = |_| Lengths {
@@ -189,15 +207,20 @@ fn random_adapters(noise: &mut Noise, model: &ModelConfig) -> Option<Adapters> {
 impl Case {
     fn random(noise: &mut Noise) -> Self {
         let n_positions = between(noise, 1, 48);
-        let model = match noise.below(4) {
+        let model = match noise.below(5) {
             0 => random_decoder(noise, n_positions),
             1 => random_t5(noise),
+            2 => random_encoder(noise, n_positions),
             _ => random_gpt2(noise, n_positions),
         };
         let (micro_batch, seq_len) = (between(noise, 1, 5), between(noise, 1, n_positions));
-        let target_len = model.decoder_start().map(|_| between(noise, 1, 30));
+        let is_encoder = model.is_encoder();
+        let target_len = model.takes_pairs().then(|| between(noise, 1, if is_encoder { n_positions } else { 30 }));
         let longest = Lengths { tokens: seq_len, target: target_len };
         let (accumulation, prefill) = (between(noise, 1, 3), between(noise, 1, n_positions + 8));
+        // The samples of a step are each other's negatives.
+        let accumulation = if is_encoder { 1 } else { accumulation };
+        let contrastive = Contrastive { negatives: noise.below(3) * usize::from(is_encoder), ..Contrastive::default() };
         let shape = TrainShape {
             micro_batch,
             seq_len,
@@ -207,11 +230,11 @@ impl Case {
             sample_prefill: perhaps(noise, prefill),
             target_len,
             buckets: if noise.unit() < 0.3 { random_buckets(noise, longest) } else { vec![] },
-            packed: noise.unit() < 0.3,
+            packed: noise.unit() < 0.3 && !is_encoder,
             objective: Objective {
-                label_smoothing: perhaps(noise, 0.1).unwrap_or(0.0),
-                r_drop: (noise.unit() < 0.2).then_some(1.0),
-                ..Objective::default()
+                label_smoothing: perhaps(noise, 0.1).filter(|_| !is_encoder).unwrap_or(0.0),
+                r_drop: (noise.unit() < 0.2 && !is_encoder).then_some(1.0),
+                contrastive,
             },
             frozen: if noise.unit() < 0.3 { random_frozen(noise, &model) } else { BTreeSet::new() },
             adapters: if noise.unit() < 0.3 { random_adapters(noise, &model) } else { None },

@@ -7,8 +7,8 @@ use plimsoll_exec::cuda::CudaOptions;
 use plimsoll_exec::{CpuDevice, Device, DeviceError, converted, joined, normal_pair, philox, remainders, run_program};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{
-    DType, Graph, Init, Optimizer, Products, ProgramKind, Scalars, Target, Targets, TensorId, TrainShape,
-    build_training,
+    Contrastive, DType, Graph, Init, Objective, Optimizer, Products, ProgramKind, Scalars, Target, Targets, TensorId,
+    TrainShape, build_training,
 };
 use plimsoll_plan::{Level, Levers, Plan, Precision, Recompute, lay_out, validate};
 
@@ -80,6 +80,14 @@ pub fn decoder(family: &str, more: &str) -> ModelConfig {
     ))
 }
 
+/// An encoder of a family with one layer.
+fn encoder(family: &str, more: &str) -> ModelConfig {
+    of_json(&format!(
+        r#"{{"model_type": "{family}", "vocab_size": 29, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "max_position_embeddings": 8, "initializer_range": 0.2 {more}}}"#
+    ))
+}
+
 /// The smallest models whose parts are those of all families.
 fn families() -> Vec<(&'static str, ModelConfig)> {
     let scaled = r#", "residual_multiplier": 0.5, "embedding_multiplier": 3.0, "logits_scaling": 2.0"#;
@@ -100,18 +108,24 @@ fn families() -> Vec<(&'static str, ModelConfig)> {
         ("gpt-oss", decoder("gpt_oss", r#", "num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 3"#)),
         ("Phi-3", decoder("phi3", r#", "resid_pdrop": 0.1"#)),
         ("Granite", decoder("granite", scaled)),
+        ("BERT", encoder("bert", r#", "type_vocab_size": 2"#)),
+        ("ModernBERT", encoder("modernbert", r#", "local_attention": 4, "global_attn_every_n_layers": 1"#)),
     ]
 }
 
 impl Run {
     pub fn of(model: ModelConfig) -> Self {
-        let target_len = matches!(model, ModelConfig::T5(_)).then_some(6);
+        let target_len = model.takes_pairs().then_some(6);
         let shape = TrainShape {
             micro_batch: 2,
             seq_len: 8,
             target_len,
             accumulates: true,
             head_chunk: 8,
+            objective: Objective {
+                contrastive: Contrastive { negatives: usize::from(model.is_encoder()), ..Contrastive::default() },
+                ..Objective::default()
+            },
             ..TrainShape::default()
         };
         Self { model, shape, levers: Levers::default(), pace: SHORT }

@@ -1,6 +1,6 @@
 //! Levers change memory and time, never the result.
 
-use crate::support::{GLOBAL_BATCH, Setup, all_losses, assert_close, bits, families, tiny_gpt2};
+use crate::support::{GLOBAL_BATCH, Setup, all_losses, assert_close, bits, encoders, families, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{MemoryId, Optimizer, Targets, TrainShape};
@@ -124,7 +124,8 @@ fn ways(setup: &Setup, micro_batch: usize) -> Vec<(String, Setup)> {
 fn invariant_5_levers_bytes_and_time_change_but_not_a_bit() {
     let of_families =
         families().into_iter().flat_map(|(family, setup)| [4, GLOBAL_BATCH].map(|n| (family, setup.clone(), n)));
-    of_families.collect::<Vec<_>>().into_par_iter().for_each(|(family, setup, micro_batch)| {
+    let of_encoders = encoders().into_iter().map(|(family, setup)| (family, setup, GLOBAL_BATCH));
+    of_families.chain(of_encoders).collect::<Vec<_>>().into_par_iter().for_each(|(family, setup, micro_batch)| {
         let ways = ways(&setup, micro_batch);
         let (_, plain) = &ways[0];
         let expected = bits(&plain.losses());

@@ -4,12 +4,12 @@
 pub mod weights;
 
 use plimsoll_data::{
-    Batches, Dataset, HeldOut, Packed, PairColumns, PairSettings, Pairs, TokenStore, Tokenizer, TokenizerSpec,
+    Batches, Column, Dataset, HeldOut, Packed, PairColumns, PairSettings, Pairs, TokenStore, Tokenizer, TokenizerSpec,
 };
 use plimsoll_exec::{CpuDevice, philox};
 use plimsoll_files::Disk;
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
-use plimsoll_graph::{Graph, Lengths, Objective, Optimizer, Targets, TrainShape, build_training};
+use plimsoll_graph::{Contrastive, Graph, Lengths, Objective, Optimizer, Targets, TrainShape, build_training};
 use plimsoll_plan::{Level, Levers, Plan, Recompute, lay_out};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_train::checkpoint::ModelFolder;
@@ -86,6 +86,33 @@ pub fn families() -> Vec<(&'static str, Setup)> {
     ]
 }
 
+/// Runs of encoders, whose steps have one micro-batch: with pairs, and with negatives.
+pub fn encoders() -> Vec<(&'static str, Setup)> {
+    let of = |family: &str, more: &str, negatives: usize| {
+        let config = format!(
+            r#"{{
+            "model_type": "{family}", "vocab_size": 256, "hidden_size": 24, "intermediate_size": 32,
+            "num_hidden_layers": 2, "num_attention_heads": 3, "max_position_embeddings": 32, "initializer_range": 0.1,
+            {more}
+        }}"#
+        );
+        let model = ModelConfig::from_json(&config).expect("a sensible model");
+        let contrastive = Contrastive { scale: 5.0, negatives, ..Contrastive::default() };
+        let shape = TrainShape {
+            micro_batch: GLOBAL_BATCH,
+            accumulates: false,
+            sample_prefill: None,
+            objective: Objective { contrastive, ..Objective::default() },
+            ..Setup::default().shape
+        };
+        Setup { model, shape, ..Setup::default() }.with_pairs()
+    };
+    vec![
+        ("BERT", of("bert", r#""hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1"#, 0)),
+        ("ModernBERT with negatives", of("modernbert", r#""local_attention": 8, "mlp_dropout": 0.1"#, 2)),
+    ]
+}
+
 /// The graph and the plan of a model's training run on the processor.
 pub fn plan_training(
     model: &ModelConfig,
@@ -134,11 +161,14 @@ fn words(count: usize, first: usize) -> String {
     (0..count).map(|i| ["ab", "cde", "f", "ghij"][(first + i * i) % 4]).collect()
 }
 
-/// Sources of one to five words, whose targets are longer.
-fn pairs(seed: u64) -> Pairs {
+/// Sources of one to five words, whose targets are longer; for an encoder also this many negatives, which are others'
+/// targets.
+fn pairs(seed: u64, negatives: Option<usize>) -> Pairs {
+    let target = |i: usize| words(1 + i % 7, i + 1);
     let (_folder, sources, tokenizer) =
-        made_up("tsv", |i| format!("{}\t{}\n", words(1 + i % 5, i), words(1 + i % 7, i + 1)));
-    let columns = PairColumns::default();
+        made_up("tsv", |i| format!("{}\t{}\t{}\t{}\n", words(1 + i % 5, i), target(i), target(i + 2), target(i + 3)));
+    let of_negatives = (3..).take(negatives.unwrap_or(0)).map(Column::Number);
+    let columns = PairColumns { negatives: of_negatives.collect(), ..PairColumns::default() };
     let store = plimsoll_data::tokenize_pairs(&sources, &columns, &tokenizer, &|_| {}).expect("a sound table");
     let settings = PairSettings {
         source_len_max: 16,
@@ -149,7 +179,11 @@ fn pairs(seed: u64) -> Pairs {
         seed,
         held_out: HeldOut::Usual,
     };
-    Pairs::new(store, settings).expect("pairs enough")
+    let pairs = match negatives {
+        Some(_) => Pairs::for_encoder(store, settings, &[2]),
+        None => Pairs::new(store, settings),
+    };
+    pairs.expect("pairs enough")
 }
 
 /// Documents of one to six words, whose letters are small numbers.
@@ -292,7 +326,9 @@ impl Setup {
     /// The run's data: windows of text, packed documents, or pairs, as required by its model and shape.
     pub fn dataset(&self) -> Dataset {
         if self.model.decoder_start().is_some() {
-            return Dataset::Pairs(pairs(self.seed));
+            return Dataset::Pairs(pairs(self.seed, None));
+        } else if self.model.is_encoder() {
+            return Dataset::Pairs(pairs(self.seed, Some(self.shape.objective.contrastive.negatives)));
         }
         let store = text(self.text_seed);
         if self.shape.packed {
