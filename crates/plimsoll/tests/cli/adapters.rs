@@ -153,7 +153,10 @@ fn a_plan_of_adapters_has_a_fraction_of_the_optimizers_state() {
 
 /// The logits that a model computes for a prompt.
 fn logits(sandbox: &Sandbox, checkpoint: &str, more: &str) -> Vec<f64> {
-    must(sandbox, &format!("generate --checkpoint {checkpoint} --tokenizer bytes --prompt ships --logits l.json {more}"));
+    must(
+        sandbox,
+        &format!("generate --checkpoint {checkpoint} --tokenizer bytes --prompt ships --logits l.json {more}"),
+    );
     let written = fs::read_to_string(sandbox.path("l.json")).expect("logits");
     let written: serde_json::Value = serde_json::from_str(&written).expect("JSON");
     let rows = written["logits"].as_array().expect("a row for each token").iter();
@@ -173,7 +176,9 @@ fn merged_weights_are_the_model_with_its_adapters() {
     for (out, more) in [("merged", ""), ("averages/merged", "--ema")] {
         let said = sandbox.run(&format!("merge --checkpoint runs/adapted --out {out} {more} --device cpu"));
         assert_eq!(said.code, Some(0), "{}", said.stderr);
-        for words in ["merging 16 adapters into the F32 weights of", "logits differ by at most", &format!("wrote {out}")] {
+        for words in
+            ["merging 16 adapters into the F32 weights of", "logits differ by at most", &format!("wrote {out}")]
+        {
             assert!(said.stderr.contains(words), "{words}: {}", said.stderr);
         }
         let adapted = logits(&sandbox, "runs/adapted", more);

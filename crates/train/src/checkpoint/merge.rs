@@ -69,9 +69,8 @@ impl Merge {
         let layers = model.linear_layers().map_err(|error| bad(&file, &error))?;
         for (module, &adapter) in &adapters.layers {
             let layer = layers.iter().find(|layer| layer.module == *module).cloned();
-            let layer = layer.ok_or_else(|| {
-                bad(&file, &GraphError::UnknownParameter { name: format!("{module}.weight") })
-            })?;
+            let layer =
+                layer.ok_or_else(|| bad(&file, &GraphError::UnknownParameter { name: format!("{module}.weight") }))?;
             let tensor = format!("{module}.weight");
             let stored = merge.stored(&tensor, &names)?;
             merge.check(&merge.weights, &stored, &weight_shape(&layer))?;
@@ -130,12 +129,7 @@ impl Merge {
     }
 
     /// Copies a file with the changes of its tensors. `refused` receives an error that is not the disk's.
-    fn copy(
-        &self,
-        file: &ArchiveFile,
-        out: &mut impl Write,
-        refused: &mut Option<CheckpointError>,
-    ) -> io::Result<()> {
+    fn copy(&self, file: &ArchiveFile, out: &mut impl Write, refused: &mut Option<CheckpointError>) -> io::Result<()> {
         let mut at = 0;
         for (name, range) in &file.tensors {
             out.write_all(&file.bytes[at..range.start])?;

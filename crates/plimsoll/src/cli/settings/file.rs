@@ -251,7 +251,9 @@ impl Reader<'_> {
                 }
             }
             (Meaning::Adapter, _) if self.trains_all => self.ignore(shown, &value, NO_ADAPTERS_ASKED),
-            (Meaning::Name(setting) | Meaning::Or(setting, _), _) if self.trains_all && is_of_adapters(words::name(setting)) => {
+            (Meaning::Name(setting) | Meaning::Or(setting, _), _)
+                if self.trains_all && is_of_adapters(words::name(setting)) =>
+            {
                 self.ignore(shown, &value, NO_ADAPTERS_ASKED);
             }
             (Meaning::Choice(choices), _) if self.trains_all && chooses_targets(choices) => {

@@ -30,7 +30,8 @@ const LISTS: &[&str] = &["data", "lora_targets", "lora_modules_to_save"];
 const ALL_LINEAR: &str = "all-linear";
 
 /// Names of layers in torchtune, and in models' files.
-const TORCHTUNE_LAYERS: &[(&str, &str)] = &[("output_proj", "o_proj"), ("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")];
+const TORCHTUNE_LAYERS: &[(&str, &str)] =
+    &[("output_proj", "o_proj"), ("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")];
 
 /// Why the overridden keys change nothing.
 const DECIDED: &str = "another key overrides it";

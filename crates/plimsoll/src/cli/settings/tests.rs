@@ -234,7 +234,8 @@ fn adapters_of_trainers_are_read() {
     ] {
         let file = File::parse(text, true).expect("keys with values");
         assert!(file.problems.is_empty(), "{text}: {:?}", file.problems);
-        let mut sets = file.sets.iter().map(|set| format!("{} = {}", set.flag, set.values.join(" "))).collect::<Vec<_>>();
+        let mut sets =
+            file.sets.iter().map(|set| format!("{} = {}", set.flag, set.values.join(" "))).collect::<Vec<_>>();
         sets.sort();
         assert_eq!(sets.join("; "), expected, "{text}");
         assert!(file.sets.iter().all(|set| refused(set).is_none()), "{text}");

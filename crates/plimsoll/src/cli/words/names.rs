@@ -30,7 +30,9 @@ pub(super) fn built(function: &str) -> Result<Vec<(&'static str, String)>, Refus
     if ["dora_", "qdora_"].iter().any(|prefix| name.starts_with(prefix)) {
         return Err(not_supported(Reason::NoAdapters));
     }
-    let method = ["lora", "qlora"].into_iter().find(|method| name.strip_prefix(method).is_some_and(|rest| rest.starts_with('_')));
+    let method = ["lora", "qlora"]
+        .into_iter()
+        .find(|method| name.strip_prefix(method).is_some_and(|rest| rest.starts_with('_')));
     let model = ("model", model(&without_adapters(function))?);
     Ok([model].into_iter().chain(method.map(|method| ("method", method.to_owned()))).collect())
 }

@@ -110,10 +110,10 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
 /// without it would describe another run.
 pub(in crate::cli) fn planned_without(refusal: Reason) -> Option<&'static str> {
     match refusal {
-        Reason::NoAdapters => {
-            Some("the plan is without it: adapters are LoRA's")
+        Reason::NoAdapters => Some("the plan is without it: adapters are LoRA's"),
+        Reason::NotQuantized => {
+            Some("the plan has weights in the type of `precision`; `--base-weights` stores them in 4 or 8 bits")
         }
-        Reason::NotQuantized => Some("the plan has weights in the type of `precision`; `--base-weights` stores them in 4 or 8 bits"),
         Reason::FreezeInstead => Some("the plan trains all weights"),
         Reason::OtherModel => Some("the plan has the model without it"),
         Reason::OtherTraining => Some("the plan trains on the next token, without it"),
