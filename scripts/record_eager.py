@@ -64,7 +64,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.poll()
-        reused = self.sum_of_gradients(func, args)
+        reused = self.sum_of_gradients(func, args) if func is aten.add.Tensor else self.filled_in_place(func, args)
         if reused is not None:
             return reused
         name = func.name().split("::")[1].split(".")[0]
@@ -87,7 +87,7 @@ class Recorder(TorchDispatchMode):
     def sum_of_gradients(func, args):
         """Where gradients meet, the engine adds in place to one that has no other owner (`input_buffer.cpp`), but not while a mode is
         active, so this function does. No formula of these models adds."""
-        if func is not aten.add.Tensor or torch.is_grad_enabled() or not IN_BACKWARD:
+        if torch.is_grad_enabled() or not IN_BACKWARD:
             return None
         for tensor in args:
             # Three more references than in the engine: the caller's, the dispatcher's, and Python's.
@@ -96,6 +96,12 @@ class Recorder(TorchDispatchMode):
             if others <= 0 and torch._prims_common.is_non_overlapping_and_dense_or_false(tensor):
                 return tensor
         return None
+
+    @staticmethod
+    def filled_in_place(func, args):
+        """Formulas that write rows of zeros do so in place, but not while a mode is active: `index_backward` and
+        `value_selecting_reduction_backward` of `FunctionsManual.cpp`."""
+        return args[0] if func in (aten.index_put.default, aten.scatter.src) and IN_BACKWARD else None
 
 
 # Not empty during a backward pass.
@@ -210,9 +216,11 @@ def map_to_card():
     torch.is_autocast_enabled = lambda *device: asked(*device) if device else bool(Autocast.active)
     # Whether rows contain several documents depends on values; they do not.
     masks.find_packed_sequence_indices = lambda positions: None
-    if transformers.__version__.startswith("4."):
-        # The meta device has no autocast, which these versions turn off around rotary positions.
-        torch.autocast = lambda *args, **kwargs: contextlib.nullcontext()
+    # All tokens count.
+    masks.fast_all = lambda mask: True
+    # The meta device has no autocast, which transformers 4 turns off around rotary positions, and PEFT around the sum of
+    # experts' weights and adapters.
+    torch.autocast = lambda *args, **kwargs: contextlib.nullcontext()
     import torch.optim.optimizer as optimizer
 
     for name in ("_get_fused_kernels_supported_devices", "_get_foreach_kernels_supported_devices"):
@@ -426,8 +434,10 @@ def record(case):
                 ids = torch.empty(rows, length, dtype=torch.long, device="meta")
                 target = case.get("target")
                 labels = torch.empty(rows, target, dtype=torch.long, device="meta") if target else ids
+                # Only the loss of routers uses the mask; all its elements are ones.
+                mask = torch.empty(rows, length, dtype=torch.long, device="meta") if case["shape"].get("output_router_logits") else None
                 with autocast():
-                    outputs = model(input_ids=ids, labels=labels)
+                    outputs = model(input_ids=ids, labels=labels, attention_mask=mask)
                 loss = outputs.loss
                 if not any(habit.startswith("outputs-until") for habit in loop):
                     del outputs
@@ -437,7 +447,7 @@ def record(case):
                 IN_BACKWARD.append(True)
                 loss.backward()
                 IN_BACKWARD.pop()
-                del loss, ids, labels
+                del loss, ids, labels, mask
                 if "outputs-until-backward" in loop:
                     del outputs
             recorder.phase = "update"
@@ -469,6 +479,15 @@ DECODERS = {
     "smollm3": LLAMA | {"no_rope_layer_interval": 2, "pad_token_id": 0},
     "olmo2": LLAMA,
     "granite": LLAMA | {"embedding_multiplier": 2.0, "logits_scaling": 2.0, "residual_multiplier": 0.5, "attention_multiplier": 0.3},
+}
+
+# Mixtures of experts. The implementation is `grouped_mm`, whose memory does not depend on the routing.
+EXPERTS = LLAMA | {"num_experts_per_tok": 2, "pad_token_id": 0}
+MIXTURES = {
+    "qwen3_moe": EXPERTS | {"head_dim": 24, "num_experts": 4, "moe_intermediate_size": 48},
+    "olmoe": EXPERTS | {"num_experts": 4},
+    "mixtral": EXPERTS | {"num_local_experts": 4},
+    "gpt_oss": EXPERTS | {"head_dim": 16, "num_local_experts": 4, "sliding_window": 16},
 }
 
 # Weights on both sides of bitsandbytes' limits for paged and for 8-bit state.
@@ -569,6 +588,26 @@ def cases():
             options = options | {"precision": "bf16", "lora": 4, "checkpointing": "hooks", "targets": "all-linear"}
             options = options | {"attention": attentions[0]}
             all_cases[f"{family}-{name}-hooks-bf16"] = of_family | options
+    for family, shape in MIXTURES.items():
+        # GPT-OSS's sinks need eager attention.
+        of_family = families["llama"] | {"family": family, "shape": shape}
+        kinds = {
+            "eager-fp32": {"attention": "eager", "precision": "fp32"},
+            "eager-bf16": {"attention": "eager", "precision": "bf16"},
+        } if family == "gpt_oss" else {
+            "eager-fp32": {"attention": "eager", "precision": "fp32"},
+            "sdpa-bf16": {"precision": "bf16"},
+        }
+        attention = "eager" if family == "gpt_oss" else "sdpa"
+        kinds[f"{attention}-amp-bf16"] = {"precision": "amp-bf16"}
+        for name, options in {"lora": {}, "qlora": {"quantized": "double"}}.items():
+            kinds[f"{name}-hooks-bf16"] = options | {
+                "precision": "bf16", "lora": 4, "checkpointing": "hooks", "targets": "all-linear"}
+        for name, options in kinds.items():
+            all_cases[f"{family}-{name}"] = of_family | {"attention": attention} | options
+    all_cases["qwen3_moe-router-loss-amp-bf16"] = families["llama"] | {
+        "family": "qwen3_moe", "precision": "amp-bf16",
+        "shape": MIXTURES["qwen3_moe"] | {"output_router_logits": True, "norm_topk_prob": True}}
     for precision in ("fp32", "bf16", "amp-bf16"):
         add("llama", f"liger-{precision}", precision=precision, loss="liger")
     add("llama", "liger-hooks-amp-bf16", precision="amp-bf16", loss="liger", checkpointing="hooks")

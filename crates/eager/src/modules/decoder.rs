@@ -3,8 +3,12 @@
 //! the changes that `source.rs` lists.
 
 mod attention;
+mod balance;
 mod block;
+mod experts;
 mod norm;
+mod rotation;
+mod sinks;
 
 use super::linear::Linear;
 use super::loader::Loader;
@@ -15,6 +19,7 @@ use crate::runtime::{DType, Rt, Tensor, checkpoint};
 use crate::usage::Kind;
 use crate::versions;
 use attention::capped;
+use balance::balanced;
 use block::Block;
 use norm::Norm;
 use plimsoll_graph::models::description;
@@ -34,6 +39,8 @@ struct Decoder {
     /// Whether the mask of blocks without a window is created even if no block uses it.
     has_full_mask: bool,
     loss: Loss,
+    /// The experts whose balance is part of the loss.
+    balanced: Option<description::Experts>,
     options: Options,
     source: Source,
     trained: Vec<Tensor>,
@@ -48,7 +55,7 @@ fn last(name: &str) -> &str {
 
 /// The model with its parameters.
 pub(super) fn load(loader: &Loader, description: description::Decoder, source: &Source, run: &Run) -> Box<dyn Model> {
-    let options = Options::new(run, source);
+    let options = Options::new(loader.rt(), run, source);
     let width = description.width as u64;
     let table =
         |table: &description::Table| loader.table(&format!("{}.weight", table.name), &[table.rows as u64, width]);
@@ -77,7 +84,10 @@ pub(super) fn load(loader: &Loader, description: description::Decoder, source: &
         }
         _ => vec![],
     };
+    let experts = description.blocks.iter().filter_map(|block| block.feed_forward.experts);
+    let balanced = experts.filter(|experts| experts.balance.is_some()).next();
     Box::new(Decoder {
+        balanced,
         description,
         tokens,
         head,
@@ -105,7 +115,8 @@ fn frequencies(loader: &Loader, blocks: &[description::Block], source: &Source) 
 }
 
 impl Decoder {
-    fn hidden(&self, rt: &Rt, ids: &Tensor) -> Tensor {
+    /// The hidden states before the head (B, T, C), and the logits (N, E) of each router, if the loss needs them.
+    fn hidden(&self, rt: &Rt, ids: &Tensor, mask: Option<&Tensor>) -> (Tensor, Vec<Tensor>) {
         let description = &self.description;
         // The embeddings live until the end of the forward pass.
         let is_scaled = description.embedding_scale.is_some() && !self.source.has_multipliers;
@@ -123,6 +134,7 @@ impl Decoder {
             .zip(description.positions)
             .map(|(weight, table)| rt.module(last(table.name), || ops::embedding(weight, &positions)));
         let mut x = placed.as_ref().map_or_else(|| embedded.clone(), |placed| embedded.add(placed));
+        drop(mask.map(|mask| mask.to(DType::Bool)));
         let masks = self.masks(&embedded);
         if let Some(rate) = description.embedding_dropout.filter(|_| self.source.drops_embeddings) {
             x = rt.module("drop", || x.dropout(self.options.rate(rate)));
@@ -130,6 +142,7 @@ impl Decoder {
         let each =
             |frequencies: &[Tensor; 2]| rt.module("rotary_emb", || self.angles(rt, frequencies[0].size(0), x.dtype()));
         let angles = self.frequencies.iter().map(each).collect::<Vec<_>>();
+        let mut router_logits = vec![];
         for (index, block) in self.blocks.iter().enumerate() {
             let name = format!("{}.{index}", last(description.block_list));
             let kind = usize::from(block.is_windowed());
@@ -139,11 +152,15 @@ impl Decoder {
             let run = Rc::new(move |inputs: &[Tensor]| {
                 // Blocks receive positions as an argument that they do not use.
                 let _positions = &positions;
-                vec![rt_.module(&name, || block.forward(&rt_, &inputs[0], angles.as_ref(), mask.as_ref()))]
+                let passed = rt_.module(&name, || block.forward(&rt_, &inputs[0], angles.as_ref(), mask.as_ref()));
+                [Some(passed.result), passed.router_logits].into_iter().flatten().collect()
             });
-            x = checkpoint(rt, self.options.checkpointing, &[x], run).swap_remove(0);
+            let mut results = checkpoint(rt, self.options.checkpointing, &[x], run).into_iter();
+            x = results.next().expect("a block has a result");
+            router_logits.extend(results);
         }
-        rt.module(last(description.last_norm.name), || self.norm.forward(&x, self.loss == Loss::Liger))
+        let normed = rt.module(last(description.last_norm.name), || self.norm.forward(&x, self.loss == Loss::Liger));
+        (normed, router_logits)
     }
 
     /// The masks of blocks without a window and with one: numbers for eager attention; booleans (B, 1, T, T) for
@@ -178,9 +195,9 @@ impl Decoder {
     fn angles(&self, rt: &Rt, half: u64, dtype: DType) -> [Tensor; 2] {
         let new = |channels, op| Tensor::new(rt, &[1, self.options.length, channels], DType::F32, op);
         let cast = new(1, "_to_copy");
-        let _products = new(half, "mul");
+        let products = new(half, "mul");
         drop(cast);
-        let both = new(2 * half, "cat");
+        let both = if self.source.rotates_halves { products.clone() } else { new(2 * half, "cat") };
         let angles = ["cos", "sin"].map(|op| {
             let mut angle = both.empty_like(DType::F32, op);
             angle = angle.scale();
@@ -195,19 +212,27 @@ impl Decoder {
 
 impl Model for Decoder {
     fn inputs(&self, rt: &Rt) -> Vec<Tensor> {
-        vec![tokens(rt, self.options.micro_batch, self.options.length, "input_ids")]
+        let tokens = |op| tokens(rt, self.options.micro_batch, self.options.length, op);
+        // Only the loss on the balance of experts keeps the mask of tokens.
+        let mask = self.balanced.filter(|_| !self.options.omits_mask).map(|_| tokens("attention_mask"));
+        [Some(tokens("input_ids")), mask].into_iter().flatten().collect()
     }
 
     fn outputs(&self, rt: &Rt, inputs: &[Tensor]) -> Outputs {
         let ids = &inputs[0];
         let name = self.description.block_list.split('.').next().unwrap_or_default();
-        let hidden = rt.module(name, || self.hidden(rt, ids));
+        let (hidden, router_logits) = rt.module(name, || self.hidden(rt, ids, inputs.get(1)));
         let changed = |logits: Tensor| {
             let is_scaled = self.source.has_multipliers || self.description.head_scale.is_some();
             let logits = if is_scaled { logits.scale() } else { logits };
             if self.description.logit_cap.is_some() { capped(logits) } else { logits }
         };
-        headed_loss(rt, self.loss, &hidden, &self.head, ids, &changed)
+        let mut outputs = headed_loss(rt, self.loss, &hidden, &self.head, ids, &changed);
+        if let Some(experts) = self.balanced {
+            outputs.loss = rt.module("loss", || balanced(rt, &outputs.loss, &router_logits, &experts, inputs.get(1)));
+            outputs.others.extend(router_logits);
+        }
+        outputs
     }
 
     fn trained(&self) -> &[Tensor] {

@@ -29,6 +29,8 @@ pub(crate) struct Loader {
     found: RefCell<BTreeSet<String>>,
     /// A requested name that matches an embedding.
     embedding: RefCell<Option<String>>,
+    /// Why PEFT refuses the targets.
+    refused: RefCell<Option<String>>,
 }
 
 /// Whether a layer's whole name or its last parts equal `end`. Source: `_check_target_module_exists` of PEFT.
@@ -60,7 +62,12 @@ impl Loader {
             layers: RefCell::default(),
             found: RefCell::default(),
             embedding: RefCell::default(),
+            refused: RefCell::default(),
         }
+    }
+
+    pub fn rt(&self) -> &Rt {
+        &self.rt
     }
 
     /// Creates a tensor that lives until the end of the run.
@@ -158,6 +165,36 @@ impl Loader {
         is_meant.then_some(lora)
     }
 
+    /// The rank of the LoRA adapter of a parameter that stands for layers of these names, which PEFT adapts together;
+    /// `None` if it gets none. `path` is the module's.
+    pub fn added_to_parameter(&self, path: &str, names: &[&str]) -> Option<u64> {
+        let all = names.iter().map(|name| (*name).to_owned());
+        self.layers.borrow_mut().extend(all.clone());
+        let lora = self.lora()?;
+        let is_meant = |name: &String| match &lora.targets {
+            Targets::AllLinear => true,
+            Targets::Default => false,
+            Targets::Named(ends) => {
+                let meant = ends.iter().filter(|end| name == *end || end.ends_with(&format!(".{name}")));
+                let meant = meant.cloned().collect::<Vec<_>>();
+                let is_meant = !meant.is_empty();
+                self.found.borrow_mut().extend(meant);
+                is_meant
+            }
+        };
+        let (meant, missing) = all.partition::<Vec<_>, _>(is_meant);
+        let problem = match (meant.first(), missing.first()) {
+            (None, _) => return None,
+            (Some(one), Some(other)) => format!("PEFT adapts `{one}` of {path} only together with `{other}`"),
+            (Some(one), None) if lora.dropout => {
+                format!("PEFT has no dropout on adapters of experts, as `{one}` of {path}: set LoRA's dropout to 0")
+            }
+            (Some(_), None) => return Some(lora.rank * names.len() as u64),
+        };
+        self.refused.replace(Some(problem));
+        None
+    }
+
     /// All trained parameters.
     pub fn trained(&self) -> Vec<Tensor> {
         self.trained.borrow().clone()
@@ -166,6 +203,9 @@ impl Loader {
     /// Notes on requested target names that match no layer.
     /// Errors: none of the names matches a layer, one matches an embedding, or PEFT requires names.
     pub fn check(&self) -> Result<Vec<String>, Cannot> {
+        if let Some(problem) = self.refused.take() {
+            return Err(Cannot::NotModeled(problem));
+        }
         let has = || self.layers.borrow().iter().cloned().collect::<Vec<_>>().join(", ");
         let ends = match self.lora().map(|lora| &lora.targets) {
             Some(Targets::Default) if self.defaults.is_empty() => {

@@ -7,6 +7,7 @@ mod four_bit;
 mod linear;
 mod loader;
 mod loading;
+mod merged;
 mod parts;
 mod source;
 mod t5;
@@ -26,9 +27,6 @@ pub(crate) fn load(rt: &Rt, model: &ModelConfig, run: &Run) -> Result<(Box<dyn M
     let source = Source::of(model);
     let loader = Loader::new(rt, run, source.lora_targets);
     let model = match model.describe() {
-        Description::Decoder(description) if description.blocks.iter().any(|b| b.feed_forward.experts.is_some()) => {
-            return Err(Cannot::NotModeled("mixtures of experts are not modeled yet".to_owned()));
-        }
         Description::Decoder(description) => decoder::load(&loader, description, &source, run),
         Description::EncoderDecoder(description) => t5::load(&loader, description, &source, run),
         Description::Encoder(_) => {

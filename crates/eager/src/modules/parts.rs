@@ -4,7 +4,7 @@
 use super::linear::Linear;
 use super::loader::Loader;
 use super::source::Source;
-use crate::ops;
+use crate::ops::{self, GroupedProduct};
 use crate::runtime::{DType, Rt, Tensor};
 use crate::usage::Kind;
 use crate::versions;
@@ -41,18 +41,27 @@ pub(crate) struct Options {
     pub length: u64,
     /// Whether attention kernels receive keys and values with fewer heads than queries if they have no mask.
     pub groups_heads: bool,
+    /// The function that computes experts.
+    pub experts: GroupedProduct,
     /// Whether PyTorch's kernels receive a mask that separates documents.
     pub masks_documents: bool,
+    /// Whether the loop passes no mask of tokens.
+    pub omits_mask: bool,
     /// Whether embeddings need a gradient although their table does not.
     inputs_learn: bool,
 }
 
 impl Options {
-    pub fn new(run: &Run, source: &Source) -> Self {
+    pub fn new(rt: &Rt, run: &Run, source: &Source) -> Self {
         // transformers' hook on embeddings, without which a re-entrant block has no gradient:
         // `_activation_checkpointing_enable` of `modeling_utils.py`. It has no effect if the table is trained.
         let inputs_learn = run.method != Method::Full && run.checkpointing != Checkpointing::Off;
+        let experts = match versions::has_grouped_products(&run.libraries, rt.gpu.compute_capability) {
+            true => GroupedProduct::Torch,
+            false => GroupedProduct::Loop,
+        };
         Self {
+            experts,
             attention: source.attention(run),
             checkpointing: run.checkpointing,
             dropout: run.dropout,
@@ -60,6 +69,7 @@ impl Options {
             length: run.seq_len,
             groups_heads: versions::groups_heads(&run.libraries) && run.attention != Attention::Efficient,
             masks_documents: versions::masks_documents(run),
+            omits_mask: run.custom_loop.omits_mask,
             inputs_learn,
         }
     }

@@ -11,6 +11,32 @@ pub(crate) enum Code {
     Llama,
 }
 
+/// How a router computes the weights of a token's experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Router {
+    /// Softmax over all experts in single precision.
+    Softmax,
+    /// The same, cast to the type of the logits.
+    SoftmaxCast,
+    /// Softmax over the token's experts, in the type of the logits.
+    ChosenSoftmax,
+}
+
+/// Names of the layers of experts in PEFT's targets, which earlier versions of transformers had as modules.
+/// Source: `_MOE_TARGET_MODULE_MAPPING` of PEFT's `utils/transformers_weight_conversion.py`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExpertLayers {
+    /// The router.
+    pub router: &'static [&'static str],
+    /// The layers whose weights are one tensor; PEFT adapts all of them or none.
+    pub up: &'static [&'static str],
+    /// The layer down.
+    pub down: &'static [&'static str],
+}
+
+/// Without names, PEFT adapts no experts.
+const NO_NAMES: ExpertLayers = ExpertLayers { router: &[], up: &[], down: &[] };
+
 /// How programs treat a family. Fields that name no source are from its `modeling_*.py` in transformers 5.24.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Source {
@@ -47,6 +73,16 @@ pub(crate) struct Source {
     pub has_multipliers: bool,
     /// Whether embeddings have dropout if the config has a rate for it.
     pub drops_embeddings: bool,
+    /// How a router computes weights.
+    pub router: Router,
+    /// Names of the layers of experts.
+    pub expert_layers: ExpertLayers,
+    /// Whether a mixture of experts declares the experts before the router.
+    pub declares_experts_first: bool,
+    /// Whether a feed-forward layer returns the router's weights in addition to its result.
+    pub returns_scores: bool,
+    /// Whether the two halves of a head's channels are rotated separately, by angles of half the channels.
+    pub rotates_halves: bool,
 }
 
 /// Llama, and the families whose code equals Llama's but for the description.
@@ -66,6 +102,11 @@ const LLAMA: Source = Source {
     declares_output_first: false,
     has_multipliers: false,
     drops_embeddings: true,
+    router: Router::SoftmaxCast,
+    expert_layers: NO_NAMES,
+    declares_experts_first: false,
+    returns_scores: false,
+    rotates_halves: false,
 };
 
 /// Llama's code without PEFT's default layers, Liger's kernels for Llama, and cut cross-entropy.
@@ -81,6 +122,28 @@ const PHI3: Source = Source {
     rotates_parts: true,
     declares_output_first: true,
     drops_embeddings: false,
+    ..OTHER
+};
+
+/// Experts. By default PEFT adapts no layers: it replaces Mixtral's names, and then has none.
+const EXPERTS: Source = Source {
+    has_one_mask: true,
+    expert_layers: ExpertLayers { router: &["gate"], up: &["gate_proj", "up_proj"], down: &["down_proj"] },
+    ..OTHER
+};
+
+const MIXTRAL: Source = Source {
+    router: Router::Softmax,
+    expert_layers: ExpertLayers { router: &["gate"], up: &["w1", "w3"], down: &["w2"] },
+    ..EXPERTS
+};
+
+const GPT_OSS: Source = Source {
+    has_sdpa: false,
+    scales_before_cast: true,
+    router: Router::ChosenSoftmax,
+    returns_scores: true,
+    rotates_halves: true,
     ..OTHER
 };
 
@@ -100,6 +163,10 @@ impl Source {
             "olmo2" => OLMO2,
             "olmo3" => Self { has_angles_by_kind: true, ..OLMO2 },
             "granite" => Self { has_multipliers: true, ..OTHER },
+            "qwen3_moe" => Self { declares_experts_first: true, ..EXPERTS },
+            "olmoe" => EXPERTS,
+            "mixtral" => MIXTRAL,
+            "gpt_oss" => GPT_OSS,
             _ => LLAMA,
         }
     }

@@ -315,7 +315,7 @@ impl Stack {
 
 /// The model with its parameters.
 pub(super) fn load(loader: &Loader, model: EncoderDecoder, source: &Source, run: &Run) -> Box<dyn Model> {
-    let options = Options::new(run, source);
+    let options = Options::new(loader.rt(), run, source);
     let width = model.width as u64;
     let rate = options.rate(model.dropout);
     let attending =

@@ -20,6 +20,23 @@ pub(crate) fn addmm(bias: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
     })
 }
 
+/// `input + alpha * a @ b` of batches of matrices, without autocast: (B, N, M), (B, N, K), (B, K, M) -> (B, N, M).
+pub(crate) fn baddbmm(input: &Tensor, a: &Tensor, b: &Tensor) -> Tensor {
+    let op = Op::new("baddbmm", &[input, a, b]);
+    let operands = Operands::save(&op, 1, a, b);
+    let read = [input.materialized(), a.materialized(), b.materialized()];
+    let out = Tensor::new(input.rt(), input.shape(), input.dtype(), "baddbmm");
+    drop(read);
+    a.rt().multiply();
+    op.finish_one(out, move |_, gradient, needs| {
+        let operands = operands.unpack();
+        let scaled = |product: Tensor| product.empty_like(product.dtype(), "mul");
+        let of_a = operands.of_first(gradient).map(scaled);
+        let of_b = operands.of_second(gradient).map(scaled);
+        vec![needs[0].then(|| gradient.clone()), of_a, of_b]
+    })
+}
+
 impl Tensor {
     /// Product of matrices: (N, K), (K, M) -> (N, M).
     pub fn mm(&self, other: &Self) -> Self {

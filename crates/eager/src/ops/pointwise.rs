@@ -41,6 +41,16 @@ impl Tensor {
         op.finish_one(out, |_, gradient, needs| needs.iter().map(|needed| needed.then(|| gradient.clone())).collect())
     }
 
+    /// `self - other`.
+    pub fn sub(&self, other: &Self) -> Self {
+        let op = Op::new("sub", &[self, other]);
+        let out = result_of(self, other, result_type(self, other), "sub");
+        op.finish_one(out, |_, gradient, needs| {
+            let of_other = needs[1].then(|| gradient.empty_like(gradient.dtype(), "neg"));
+            vec![needs[0].then(|| gradient.clone()), of_other]
+        })
+    }
+
     /// `self * other`.
     pub fn mul(&self, other: &Self) -> Self {
         let op = Op::new("mul", &[self, other]);
@@ -154,6 +164,18 @@ impl Tensor {
             drop(beyond.drain(..2));
             let _parts = ["div", "where"].map(|op| gradient.empty_like(gradient.dtype(), op));
             vec![Some(gradient.empty_like(gradient.dtype(), "masked_fill"))]
+        })
+    }
+
+    /// The tensor clamped to numbers: to an upper bound, or to bounds on both sides. Its gradient is zero beyond them.
+    pub fn clamp_to(&self, is_two_sided: bool) -> Self {
+        let op = Op::new("clamp", &[self]);
+        let saved = op.save(self);
+        let out = self.empty_like(self.dtype(), "clamp");
+        op.finish_one(out, move |_, gradient, _| {
+            let this = saved.map(Saved::unpack).expect("clamp saves its operand");
+            let _within = ["lt", "gt"].map(|op| (op == "lt" || is_two_sided).then(|| this.empty_like(DType::Bool, op)));
+            vec![Some(gradient.empty_like(gradient.dtype(), "where"))]
         })
     }
 

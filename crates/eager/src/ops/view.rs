@@ -1,6 +1,6 @@
 //! Views, and the copies that `reshape` and `contiguous` create if there is no view.
 
-use crate::runtime::{DType, Op, Tensor};
+use crate::runtime::{DType, Op, Rt, Tensor};
 
 /// The strides of a view with this shape; `None` if there is no such view. Source: `computeStride` of PyTorch's
 /// `TensorUtils.cpp`.
@@ -162,6 +162,20 @@ impl Tensor {
             true => vec![Some(gradient.clone())],
             false => vec![Some(Self::new(rt, &full, gradient.dtype(), "slice_backward"))],
         })
+    }
+
+    /// A view of every second element of the last dimension.
+    pub fn every_second(&self) -> Self {
+        let op = Op::new("slice", &[self]);
+        let full = self.shape().to_vec();
+        let (mut shape, mut strides) = (full.clone(), self.strides().to_vec());
+        let last = shape.len() - 1;
+        shape[last] /= 2;
+        strides[last] *= 2;
+        let gradient = move |rt: &Rt, gradient: &Self, _: &[bool]| {
+            vec![Some(Self::new(rt, &full, gradient.dtype(), "slice_backward"))]
+        };
+        op.finish_one(self.alias(shape, strides), gradient)
     }
 
     /// A copy with a longer last dimension.

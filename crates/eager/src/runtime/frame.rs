@@ -4,6 +4,7 @@
 
 use super::{DType, Rt, Tensor};
 use crate::usage::Kind;
+use rustc_hash::FxHashSet;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -16,6 +17,8 @@ pub(crate) struct Frame {
     again: RefCell<Vec<Option<Tensor>>>,
     /// The number of slots.
     saved: Cell<usize>,
+    /// Slots of nodes that no longer exist when the second run starts; it fills them with nothing.
+    dropped: RefCell<FxHashSet<usize>>,
     /// The current run.
     state: Cell<State>,
     block: Block,
@@ -44,6 +47,7 @@ impl Frame {
         Self {
             again: RefCell::default(),
             saved: Cell::new(0),
+            dropped: RefCell::default(),
             state: Cell::new(State::First),
             block,
             inputs: inputs.to_vec(),
@@ -63,7 +67,8 @@ impl Frame {
                 let mut again = self.again.borrow_mut();
                 if again.len() < self.saved.get() {
                     tensor.mark_if_temporary(Kind::Recomputed);
-                    again.push(Some(tensor.detach()));
+                    let is_wanted = !self.dropped.borrow().contains(&again.len());
+                    again.push(is_wanted.then(|| tensor.detach()));
                 }
                 // PyTorch ends the second run with an exception as soon as the last slot is filled.
                 tensor.rt().stopped.set(again.len() == self.saved.get());
@@ -77,7 +82,7 @@ impl Frame {
 impl Kept {
     /// The tensor of the slot. The first unpacked slot runs the block again.
     pub fn unpack(self) -> Tensor {
-        let Self { frame, index, rt } = self;
+        let (frame, rt) = (self.frame.clone(), &self.rt);
         if frame.state.get() == State::First {
             frame.state.set(State::Again);
             rt.frames.borrow_mut().push(frame.clone());
@@ -87,8 +92,16 @@ impl Kept {
             rt.stopped.set(false);
             frame.state.set(State::Done);
         }
-        let tensor = frame.again.borrow_mut()[index].take();
+        let tensor = frame.again.borrow_mut()[self.index].take();
         rt.hold(frame);
         tensor.expect("a slot is unpacked once")
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.frame.state.get() == State::First {
+            self.frame.dropped.borrow_mut().insert(self.index);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A decoder's attention: GPT-2's with one layer for queries, keys and values, and Llama's with rotary positions.
 
 use super::norm::Norm;
-use super::{Source, last};
+use super::{Source, last, rotation, sinks};
 use crate::modules::linear::Linear;
 use crate::modules::loader::Loader;
 use crate::modules::parts::{Options, linear};
@@ -17,6 +17,7 @@ pub(super) struct AttentionLayers {
     output: Linear,
     /// Norms of queries and keys.
     norms: Option<[Norm; 2]>,
+    sinks: Option<Tensor>,
     rate: f32,
     residual_rate: Option<f32>,
     kernel: Attention,
@@ -25,28 +26,6 @@ pub(super) struct AttentionLayers {
     source: Source,
     /// Whether Liger's kernels rotate queries and keys.
     liger: bool,
-}
-
-/// Moves the second half of the channels, negated, before the first half.
-fn rotate_half(x: &Tensor) -> Tensor {
-    let half = x.size(-1) / 2;
-    let [first, second] = [x.narrow(-1, half), x.narrow(-1, half)];
-    ops::cat(&[&second.neg(), &first], -1)
-}
-
-/// x (B, H, T, D), rotated by angles (1, 1, T, D).
-fn rotate(x: &Tensor, [cos, sin]: &[Tensor; 2]) -> Tensor {
-    let kept = x.mul(cos);
-    let mut turned = rotate_half(x);
-    turned = turned.mul(sin);
-    kept.add(&turned)
-}
-
-/// The same for tensors of which only the first channels have angles, concatenated with the other channels.
-fn rotate_parts(tensors: [&Tensor; 2], angles: &[Tensor; 2]) -> [Tensor; 2] {
-    let rotated = angles[0].size(-1);
-    let parts = tensors.map(|x| [x.narrow(-1, rotated), x.narrow(-1, x.size(-1) - rotated)]);
-    parts.each_ref().map(|[first, rest]| ops::cat(&[&rotate(first, angles), rest], -1))
 }
 
 /// Repeats keys or values (B, K, T, D) for the heads that share them: (B, H, T, D).
@@ -76,6 +55,7 @@ impl AttentionLayers {
         options: &Options,
     ) -> Self {
         let description = block.attention.clone();
+        let sinks = sinks::load(loader, path, &description);
         let inputs = || description.inputs.layers().iter().map(|layer| linear(loader, path, layer)).collect();
         let output = || linear(loader, path, &description.output);
         let (inputs, output) = match source.declares_output_first {
@@ -94,6 +74,7 @@ impl AttentionLayers {
             inputs,
             output,
             norms,
+            sinks,
             rate: options.rate(description.dropout),
             residual_rate: block.residual_dropout.map(|rate| options.rate(rate)),
             kernel: options.attention,
@@ -168,7 +149,7 @@ impl AttentionLayers {
         let [mut q, mut k, v] = self.project(rt, x);
         let [queries, keys, channels] = [q.size(1), k.size(1), q.size(3)];
         if let Some(angles) = angles.filter(|_| self.description.rotary.is_some()) {
-            (q, k) = self.rotate(&q, &k, angles);
+            (q, k) = rotation::rotated([&q, &k], angles, &self.source, self.liger).into();
         }
         let times = queries / keys;
         let (mut attended, weights) = match self.kernel {
@@ -182,8 +163,18 @@ impl AttentionLayers {
                 if let Some(mask) = mask {
                     weights = weights.add(mask);
                 }
-                weights = weights.softmax(Some(DType::F32)).to(q.dtype());
-                weights = weights.dropout(self.rate);
+                let mut _kept = vec![];
+                weights = match &self.sinks {
+                    None => {
+                        weights = weights.softmax(Some(DType::F32)).to(q.dtype());
+                        weights.dropout(self.rate)
+                    }
+                    Some(sinks) => {
+                        let probabilities;
+                        (probabilities, _kept) = sinks::probabilities(&weights, sinks, self.rate);
+                        probabilities.to(v.dtype())
+                    }
+                };
                 (weights.matmul(&v).transpose(1, 2).contiguous(), Some(weights))
             }
             Attention::Sdpa | Attention::Efficient | Attention::Flash2 => {
@@ -239,22 +230,6 @@ impl AttentionLayers {
                 rt.module(name, || norms[index].forward(&x, self.liger))
             }
             _ => x,
-        }
-    }
-
-    /// Queries and keys (B, H, T, D), rotated by their positions.
-    fn rotate(&self, q: &Tensor, k: &Tensor, angles: &[Tensor; 2]) -> (Tensor, Tensor) {
-        if self.liger {
-            return ops::liger::rotate(q, k, angles).into();
-        }
-        let angles = angles.each_ref().map(|angle| angle.unsqueeze(1));
-        let rotated = match self.source.rotates_parts {
-            true => rotate_parts([q, k], &angles),
-            false => [q, k].map(|x| rotate(x, &angles)),
-        };
-        match self.source.rotates_in_single_precision {
-            true => (rotated[0].to(q.dtype()), rotated[1].to(k.dtype())),
-            false => rotated.into(),
         }
     }
 }

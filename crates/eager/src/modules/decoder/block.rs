@@ -1,6 +1,7 @@
 //! A decoder's block: norms, attention, the feed-forward layer.
 
 use super::attention::AttentionLayers;
+use super::experts::{Experts, Routed};
 use super::norm::Norm;
 use super::{Code, Source, last};
 use crate::modules::linear::Linear;
@@ -16,14 +17,37 @@ pub(super) struct Block {
     /// Before and after attention, before and after the feed-forward layer.
     norms: [Option<Norm>; 4],
     attention: AttentionLayers,
-    /// The layers up to the inner width, the gate first, and the layer down.
-    mlp: Vec<Linear>,
+    feed: Feed,
     residual_rate: Option<f32>,
     /// Whether results are multiplied by a number before they are added to the residual stream.
     is_scaled: bool,
+    /// Whether the router's weights live until the end of the block.
+    returns_scores: bool,
     code: Code,
     /// Whether Liger's kernels replace norms, activations and rotations.
     liger: bool,
+}
+
+enum Feed {
+    /// The layers up to the inner width, the gate first, and the layer down.
+    Dense(Vec<Linear>),
+    Experts(Experts),
+}
+
+/// What a block returns.
+pub(super) struct Passed {
+    /// (B, T, C).
+    pub result: Tensor,
+    /// The router's logits (N, E), if the loss needs them.
+    pub router_logits: Option<Tensor>,
+}
+
+/// What a feed-forward layer returns.
+struct Fed {
+    result: Tensor,
+    router_logits: Option<Tensor>,
+    /// The router's weights.
+    scores: Option<Tensor>,
 }
 
 impl Block {
@@ -44,10 +68,13 @@ impl Block {
         let attention = || AttentionLayers::load(loader, path, block, source, liger, options);
         let mlp = || {
             let feed_forward = &block.feed_forward;
+            if feed_forward.experts.is_some() {
+                return Feed::Experts(Experts::load(loader, path, feed_forward, source, options.experts));
+            }
             let layers = feed_forward.inner.layers().iter().chain([&feed_forward.down]);
-            layers.map(|layer| linear(loader, path, layer)).collect()
+            Feed::Dense(layers.map(|layer| linear(loader, path, layer)).collect())
         };
-        let ([[before, after], [before_mlp, after_mlp]], attention, mlp) = match source.code {
+        let ([[before, after], [before_mlp, after_mlp]], attention, feed) = match source.code {
             Code::Gpt2 => {
                 let first = load(all[0]);
                 let attention = attention();
@@ -62,7 +89,17 @@ impl Block {
         let residual_rate = block.residual_dropout.map(|rate| options.rate(rate));
         let is_scaled = source.has_multipliers || block.residual_scale.is_some();
         let description = block.clone();
-        Self { description, norms, attention, mlp, residual_rate, is_scaled, code: source.code, liger }
+        Self {
+            description,
+            norms,
+            attention,
+            feed,
+            residual_rate,
+            is_scaled,
+            returns_scores: source.returns_scores,
+            code: source.code,
+            liger,
+        }
     }
 
     /// Whether attention has a sliding window.
@@ -71,7 +108,7 @@ impl Block {
     }
 
     /// (B, T, C) -> (B, T, C). `angles`: cosines and sines (1, T, D) of rotary positions.
-    pub fn forward(&self, rt: &Rt, x: &Tensor, angles: Option<&[Tensor; 2]>, mask: Option<&Tensor>) -> Tensor {
+    pub fn forward(&self, rt: &Rt, x: &Tensor, angles: Option<&[Tensor; 2]>, mask: Option<&Tensor>) -> Passed {
         let of_parts = [&self.description.attention_norms, &self.description.feed_forward_norms];
         let names = of_parts.map(|norms| [norms.before, norms.after]);
         let norm = |index: usize, x: &Tensor| match (&self.norms[index], names.as_flattened()[index]) {
@@ -88,20 +125,23 @@ impl Block {
                 let x = attended.add(x);
                 drop(normed);
                 let normed = norm(2, &x);
-                let fed = feed(&normed);
-                x.add(&fed)
+                let fed = feed(&normed).result;
+                Passed { result: x.add(&fed), router_logits: None }
             }
             Code::Llama => {
-                let (mut attended, _weights) = attend(&normed);
+                let (mut attended, mut _kept) = attend(&normed);
                 drop(normed);
                 attended = norm(1, &attended);
                 let x = self.sum(x, &attended);
                 drop(attended);
                 let normed = norm(2, &x);
-                let mut fed = feed(&normed);
+                let Fed { mut result, router_logits, scores } = feed(&normed);
+                if self.returns_scores {
+                    _kept = scores;
+                }
                 drop(normed);
-                fed = norm(3, &fed);
-                self.sum(&x, &fed)
+                result = norm(3, &result);
+                Passed { result: self.sum(&x, &result), router_logits }
             }
         }
     }
@@ -115,11 +155,24 @@ impl Block {
         x.add(&result)
     }
 
-    fn feed(&self, rt: &Rt, x: &Tensor) -> Tensor {
+    fn feed(&self, rt: &Rt, x: &Tensor) -> Fed {
+        match &self.feed {
+            Feed::Dense(layers) => {
+                let result = self.feed_dense(rt, layers, x);
+                Fed { result, router_logits: None, scores: None }
+            }
+            Feed::Experts(experts) => {
+                let Routed { result, logits, scores } = experts.forward(rt, x);
+                Fed { result, router_logits: logits, scores: self.returns_scores.then_some(scores) }
+            }
+        }
+    }
+
+    fn feed_dense(&self, rt: &Rt, mlp: &[Linear], x: &Tensor) -> Tensor {
         let feed_forward = &self.description.feed_forward;
         let layers = feed_forward.inner.layers().iter().chain([&feed_forward.down]);
         let names = layers.map(|layer| last(layer.name)).collect::<Vec<_>>();
-        let apply = |index: usize, x: &Tensor| self.mlp[index].forward(rt, names[index], x);
+        let apply = |index: usize, x: &Tensor| mlp[index].forward(rt, names[index], x);
         match &feed_forward.inner {
             Inner::Gelu(_) => {
                 let mut x = apply(0, x);
@@ -137,7 +190,7 @@ impl Block {
                 x = rt.module("act", || x.activation_by_result("relu"));
                 apply(1, &x)
             }
-            Inner::ClampedSwiglu { .. } => unreachable!("only experts have it, which are refused"),
+            Inner::ClampedSwiglu { .. } => unreachable!("only experts have it"),
             Inner::Gated { activation, layers: Gate::Packed(_) } => {
                 // Both views of the layer's result live until the end.
                 let halves = apply(0, x).split(2, -1);
@@ -164,7 +217,7 @@ impl Block {
 }
 
 /// An activation as one of PyTorch's functions.
-fn activated(x: &Tensor, activation: Activation) -> Tensor {
+pub(super) fn activated(x: &Tensor, activation: Activation) -> Tensor {
     match activation {
         Activation::Silu => x.activation("silu"),
         Activation::Gelu | Activation::GeluTanh => x.activation("gelu"),
