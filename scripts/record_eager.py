@@ -112,7 +112,7 @@ class Autocast(TorchFunctionMode):
     """CUDA's autocast, which the meta device lacks: its lists of ops (`autocast_mode.h`), and its cache of weights."""
 
     LOW = {"linear", "matmul", "__matmul__", "addmm", "bmm", "mm", "baddbmm"}
-    HIGH = {"pow", "__pow__", "rsqrt", "layer_norm", "cross_entropy", "nll_loss"}
+    HIGH = {"pow", "__pow__", "rsqrt", "layer_norm", "cross_entropy", "nll_loss", "logsumexp"}
     HIGH_BY_TYPE = {"softmax", "log_softmax", "sum", "cumsum"}
     active = []
 
@@ -216,8 +216,8 @@ def map_to_card():
     torch.is_autocast_enabled = lambda *device: asked(*device) if device else bool(Autocast.active)
     # Whether rows contain several documents depends on values; they do not.
     masks.find_packed_sequence_indices = lambda positions: None
-    # All tokens count.
-    masks.fast_all = lambda mask: True
+    # All tokens of decoders count; texts of encoders are padded.
+    masks.fast_all, masks._ignore_bidirectional_mask_sdpa = lambda mask: True, lambda *args: False
     # The meta device has no autocast, which transformers 4 turns off around rotary positions, and PEFT around the sum of
     # experts' weights and adapters.
     torch.autocast = lambda *args, **kwargs: contextlib.nullcontext()
@@ -348,7 +348,7 @@ def map_liger_to_card():
 
 
 def build(case):
-    from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, T5Config, T5ForConditionalGeneration
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GPT2Config, T5Config, T5ForConditionalGeneration
 
     rate = case.get("dropout", 0.0)
     shape, family = case["shape"], case["family"]
@@ -356,6 +356,10 @@ def build(case):
         config = GPT2Config(**shape, attn_pdrop=rate, embd_pdrop=rate, resid_pdrop=rate)
     elif family == "t5":
         config = T5Config(**shape, dropout_rate=rate, decoder_start_token_id=0)
+    elif family in ENCODERS:
+        rates = {"bert": ["hidden_dropout_prob", "attention_probs_dropout_prob"],
+                 "modernbert": ["embedding_dropout", "attention_dropout", "mlp_dropout"]}
+        config = AutoConfig.for_model(family, **shape, **dict.fromkeys(rates[family], rate))
     else:
         config = AutoConfig.for_model(family, **shape, attention_dropout=rate)
     config.use_cache = False
@@ -366,9 +370,42 @@ def build(case):
             model = T5ForConditionalGeneration._from_config(config, dtype=dtype)
             # A new model has a tied head; published weights have an untied one.
             model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.shared.weight))
+        elif family in ENCODERS:
+            model = Encoder(AutoModel.from_config(config, dtype=dtype))
         else:
             model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     return model.train()
+
+
+class Encoder(torch.nn.Module):
+    """A sentence encoder of sentence-transformers: the model and mean pooling. Its loss is that of `losses.py`."""
+
+    def __init__(self, model):
+        super().__init__()
+        from sentence_transformers.sentence_transformer.modules import Pooling
+
+        self.model = model
+        self.pooling = Pooling(model.config.hidden_size, "mean")
+
+    def gradient_checkpointing_enable(self, kwargs):
+        self.model.gradient_checkpointing_enable(kwargs)
+
+    def forward(self, features):
+        # As `Transformer.forward`, which keeps no other result of the model.
+        embeddings = self.model(**features)["last_hidden_state"]
+        features["token_embeddings"] = embeddings
+        del embeddings
+        return self.pooling(features)
+
+
+def contrast(case, encoder):
+    """The loss of a batch of pairs, whose texts are padded."""
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    names = ["input_ids", "attention_mask"] + (["token_type_ids"] if case["family"] == "bert" else [])
+    features = [{name: torch.empty(case["batch"], case["length"], dtype=torch.long, device="meta") for name in names}
+                for _ in range(2)]
+    return features, MultipleNegativesRankingLoss(encoder)
 
 
 def optimizer_of(case, model):
@@ -431,6 +468,17 @@ def record(case):
         for step in range(3):
             for _ in range(micro_batches):
                 recorder.phase = "forward"
+                if case["family"] in ENCODERS:
+                    features, loss_of = contrast(case, model)
+                    with autocast():
+                        # The trainer drops what the modules add to the features.
+                        loss = loss_of([dict(column) for column in features], None)
+                    recorder.phase = "backward"
+                    IN_BACKWARD.append(True)
+                    loss.backward()
+                    IN_BACKWARD.pop()
+                    del loss, features
+                    continue
                 ids = torch.empty(rows, length, dtype=torch.long, device="meta")
                 target = case.get("target")
                 labels = torch.empty(rows, target, dtype=torch.long, device="meta") if target else ids
@@ -488,6 +536,14 @@ MIXTURES = {
     "olmoe": EXPERTS | {"num_experts": 4},
     "mixtral": EXPERTS | {"num_local_experts": 4},
     "gpt_oss": EXPERTS | {"head_dim": 16, "num_local_experts": 4, "sliding_window": 16},
+}
+
+# Encoders, whose batches are pairs of texts.
+ENCODERS = {
+    "bert": {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "vocab_size": 131,
+             "max_position_embeddings": 128},
+    "modernbert": {"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "vocab_size": 131,
+                   "max_position_embeddings": 128, "local_attention": 16, "pad_token_id": 0},
 }
 
 # Weights on both sides of bitsandbytes' limits for paged and for 8-bit state.
@@ -605,6 +661,14 @@ def cases():
                 "precision": "bf16", "lora": 4, "checkpointing": "hooks", "targets": "all-linear"}
         for name, options in kinds.items():
             all_cases[f"{family}-{name}"] = of_family | {"attention": attention} | options
+    for family, shape in ENCODERS.items():
+        of_family = families["llama"] | {"family": family, "shape": shape}
+        for name, options in {
+            "sdpa-bf16": {"precision": "bf16"}, "sdpa-amp-bf16": {"precision": "amp-bf16", "dropout": 0.1},
+            "eager-fp32": {"precision": "fp32", "attention": "eager"},
+            "hooks-amp-bf16": {"precision": "amp-bf16", "checkpointing": "hooks"},
+        }.items():
+            all_cases[f"{family}-{name}"] = of_family | options
     all_cases["qwen3_moe-router-loss-amp-bf16"] = families["llama"] | {
         "family": "qwen3_moe", "precision": "amp-bf16",
         "shape": MIXTURES["qwen3_moe"] | {"output_router_logits": True, "norm_topk_prob": True}}

@@ -28,6 +28,19 @@ pub(crate) struct Record {
     live: BTreeMap<u64, (u64, String)>,
 }
 
+/// The keys of dropout rates in all families.
+const DROPOUTS: [&str; 9] = [
+    "attn_pdrop",
+    "embd_pdrop",
+    "resid_pdrop",
+    "dropout_rate",
+    "attention_dropout",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "embedding_dropout",
+    "mlp_dropout",
+];
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
@@ -91,7 +104,7 @@ impl Record {
             };
             write!(json, ", \"{key}\": {value}").unwrap();
         }
-        for key in ["attn_pdrop", "embd_pdrop", "resid_pdrop", "dropout_rate", "attention_dropout"] {
+        for key in DROPOUTS {
             write!(json, ", \"{key}\": {rate}").unwrap();
         }
         ModelConfig::from_json(&(json + "}")).expect("a model")

@@ -7,12 +7,12 @@ mod balance;
 mod block;
 mod experts;
 mod norm;
-mod rotation;
 mod sinks;
 
 use super::linear::Linear;
 use super::loader::Loader;
 use super::parts::{Model, Options, Outputs, attended_keys, causal_mask, headed_loss, positions, tokens};
+use super::rotation;
 use super::source::{Code, Source};
 use crate::ops;
 use crate::runtime::{DType, Rt, Tensor, checkpoint};
@@ -139,8 +139,11 @@ impl Decoder {
         if let Some(rate) = description.embedding_dropout.filter(|_| self.source.drops_embeddings) {
             x = rt.module("drop", || x.dropout(self.options.rate(rate)));
         }
-        let each =
-            |frequencies: &[Tensor; 2]| rt.module("rotary_emb", || self.angles(rt, frequencies[0].size(0), x.dtype()));
+        let each = |frequencies: &[Tensor; 2]| {
+            rt.module("rotary_emb", || {
+                rotation::angles(rt, self.options.length, frequencies[0].size(0), x.dtype(), &self.source)
+            })
+        };
         let angles = self.frequencies.iter().map(each).collect::<Vec<_>>();
         let mut router_logits = vec![];
         for (index, block) in self.blocks.iter().enumerate() {
@@ -189,24 +192,6 @@ impl Decoder {
             Attention::Sdpa | Attention::Efficient | Attention::Flash2 => None,
         });
         [full, windowed]
-    }
-
-    /// Cosines and sines of the positions for `half` frequencies: (1, T, D) each, in the hidden states' type.
-    fn angles(&self, rt: &Rt, half: u64, dtype: DType) -> [Tensor; 2] {
-        let new = |channels, op| Tensor::new(rt, &[1, self.options.length, channels], DType::F32, op);
-        let cast = new(1, "_to_copy");
-        let products = new(half, "mul");
-        drop(cast);
-        let both = if self.source.rotates_halves { products.clone() } else { new(2 * half, "cat") };
-        let angles = ["cos", "sin"].map(|op| {
-            let mut angle = both.empty_like(DType::F32, op);
-            angle = angle.scale();
-            angle
-        });
-        if self.source.rotates_in_single_precision {
-            return angles;
-        }
-        angles.each_ref().map(|angle| angle.to(dtype))
     }
 }
 

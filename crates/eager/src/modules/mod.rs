@@ -3,12 +3,14 @@
 
 mod adapter;
 mod decoder;
+mod encoder;
 mod four_bit;
 mod linear;
 mod loader;
 mod loading;
 mod merged;
 mod parts;
+mod rotation;
 mod source;
 mod t5;
 
@@ -17,6 +19,7 @@ pub(crate) use source::Source;
 
 use crate::estimate::Cannot;
 use crate::runtime::Rt;
+use crate::sharding::is_parallel;
 use loader::Loader;
 use plimsoll_graph::models::{Description, ModelConfig};
 use plimsoll_trainers::Run;
@@ -29,9 +32,10 @@ pub(crate) fn load(rt: &Rt, model: &ModelConfig, run: &Run) -> Result<(Box<dyn M
     let model = match model.describe() {
         Description::Decoder(description) => decoder::load(&loader, description, &source, run),
         Description::EncoderDecoder(description) => t5::load(&loader, description, &source, run),
-        Description::Encoder(_) => {
-            return Err(Cannot::NotModeled("sentence encoders are not modeled yet".to_owned()));
+        Description::Encoder(_) if is_parallel(run) => {
+            return Err(Cannot::NotModeled("encoders are modeled on one GPU".to_owned()));
         }
+        Description::Encoder(description) => encoder::load(&loader, description, &source, run),
     };
     loader.order_allocations();
     Ok((model, loader.check()?))

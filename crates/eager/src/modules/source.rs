@@ -81,6 +81,8 @@ pub(crate) struct Source {
     pub declares_experts_first: bool,
     /// Whether a feed-forward layer returns the router's weights in addition to its result.
     pub returns_scores: bool,
+    /// Whether an encoder computes a layer for its first token.
+    pub has_pooler: bool,
     /// Whether the two halves of a head's channels are rotated separately, by angles of half the channels.
     pub rotates_halves: bool,
 }
@@ -106,6 +108,7 @@ const LLAMA: Source = Source {
     expert_layers: NO_NAMES,
     declares_experts_first: false,
     returns_scores: false,
+    has_pooler: false,
     rotates_halves: false,
 };
 
@@ -167,6 +170,8 @@ impl Source {
             "olmoe" => EXPERTS,
             "mixtral" => MIXTRAL,
             "gpt_oss" => GPT_OSS,
+            "bert" => Self { lora_targets: &["query", "value"], has_pooler: true, ..OTHER },
+            "modernbert" => OTHER,
             _ => LLAMA,
         }
     }

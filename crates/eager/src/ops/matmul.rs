@@ -90,11 +90,17 @@ impl Tensor {
         let (this, weight) = (autocast_to(self), autocast_to(weight));
         let bias = bias.map(autocast_to);
         let rows = this.elements() / this.size(-1);
-        let flat = this.reshape(&[rows, this.size(-1)]);
-        let turned = weight.transpose(0, 1);
+        let flat = || this.reshape(&[rows, this.size(-1)]);
+        // The order of the views is that of their gradients.
         let out = match &bias {
-            Some(bias) => addmm(bias, &flat, &turned),
-            None => flat.mm(&turned),
+            Some(bias) => {
+                let flat = flat();
+                addmm(bias, &flat, &weight.transpose(0, 1))
+            }
+            None => {
+                let turned = weight.transpose(0, 1);
+                flat().mm(&turned)
+            }
         };
         let mut shape = this.shape().to_vec();
         let last = shape.len() - 1;

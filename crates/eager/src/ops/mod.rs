@@ -6,6 +6,7 @@
 
 mod attention;
 mod cast;
+mod contrast;
 mod cut_cross_entropy;
 mod dropout;
 mod embedding;
@@ -32,5 +33,5 @@ pub(crate) use matmul::{addmm, baddbmm};
 pub(crate) use norm::layer_norm;
 pub(crate) use pointwise::broadcast;
 pub(crate) use reduce::sum_to;
-pub(crate) use rows::{index, max_last, sort, topk};
+pub(crate) use rows::{index, index_pairs, max_last, sort, topk};
 pub(crate) use view::cat;

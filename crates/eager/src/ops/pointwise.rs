@@ -64,6 +64,23 @@ impl Tensor {
         })
     }
 
+    /// `self / other`.
+    pub fn div(&self, other: &Self) -> Self {
+        let op = Op::new("div", &[self, other]);
+        let saved = [op.save_if(self, op.needs(1)), op.save_if(other, op.needs(0) || op.needs(1))];
+        let out = result_of(self, other, result_type(self, other), "div");
+        op.finish_one(out, |_, gradient, needs| {
+            let [this, other] = saved.map(|saved| saved.map(Saved::unpack));
+            let other = other.expect("division saves its divisor");
+            let of_other = this.as_ref().map(|this| {
+                let _quotients = [(); 2].map(|()| product(this, &other, "div_backward"));
+                let _negated = gradient.empty_like(gradient.dtype(), "neg");
+                product(gradient, this, "mul_backward")
+            });
+            vec![needs[0].then(|| product(gradient, &other, "div_backward")), of_other]
+        })
+    }
+
     /// A tensor times a number. Unlike `shift`, its gradient needs a kernel.
     pub fn scale(&self) -> Self {
         let op = Op::new("mul", &[self]);

@@ -53,9 +53,26 @@ pub(crate) fn index(x: &Tensor, indices: &Tensor) -> Tensor {
     })
 }
 
+/// Elements of a matrix (N, M) in these rows and columns, (S,) each -> (S,).
+pub(crate) fn index_pairs(x: &Tensor, rows: &Tensor, columns: &Tensor) -> Tensor {
+    let op = Op::new("index", &[x]);
+    let saved = [rows, columns].map(|indices| op.save(indices));
+    let full = x.shape().to_vec();
+    let out = Tensor::new(x.rt(), rows.shape(), x.dtype(), "index");
+    op.finish_one(out, move |rt, gradient, _| {
+        let _indices = saved.map(|saved| saved.map(Saved::unpack));
+        vec![Some(Tensor::new(rt, &full, gradient.dtype(), "new_zeros"))]
+    })
+}
+
 impl Tensor {
     /// The sum over a dimension, which is removed, or remains with size 1.
     pub fn sum_over(&self, dim: isize, keeps: bool) -> Self {
+        self.sum_in(dim, keeps, self.dtype())
+    }
+
+    /// The same in another type.
+    pub fn sum_in(&self, dim: isize, keeps: bool, dtype: DType) -> Self {
         let axis = self.axis(dim);
         let op = Op::new("sum", &[self]);
         let full = self.shape().to_vec();
@@ -65,7 +82,7 @@ impl Tensor {
         if !keeps {
             shape.remove(axis);
         }
-        let out = Self::new(self.rt(), &shape, self.dtype(), "sum");
+        let out = Self::new(self.rt(), &shape, dtype, "sum");
         op.finish_one(out, move |_, gradient, _| vec![Some(gradient.reshape_values(&kept).expand(&full))])
     }
 

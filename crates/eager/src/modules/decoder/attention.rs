@@ -1,10 +1,11 @@
 //! A decoder's attention: GPT-2's with one layer for queries, keys and values, and Llama's with rotary positions.
 
 use super::norm::Norm;
-use super::{Source, last, rotation, sinks};
+use super::{Source, last, sinks};
 use crate::modules::linear::Linear;
 use crate::modules::loader::Loader;
 use crate::modules::parts::{Options, linear};
+use crate::modules::rotation;
 use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor};
 use plimsoll_graph::models::description::{self, AttentionInputs};

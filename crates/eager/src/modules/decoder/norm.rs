@@ -38,7 +38,7 @@ impl Norm {
 
     pub fn forward(&self, x: &Tensor, liger: bool) -> Tensor {
         match self {
-            Self::Layer { weight, bias } => ops::layer_norm(x, weight, bias),
+            Self::Layer { weight, bias } => ops::layer_norm(x, weight, Some(bias)),
             Self::Rms { weight, .. } if liger => ops::liger::rms_norm(x, weight),
             Self::Rms { weight, scales_before_cast } => rms_norm(weight, x, *scales_before_cast),
             Self::OffsetRms { weight } => offset_rms_norm(weight, x),
