@@ -187,6 +187,7 @@ def attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=Non
 
 
 DOCUMENTS = transformers.masking_utils.find_packed_sequence_indices
+SKIPS = getattr(transformers.masking_utils, "_ignore_bidirectional_mask_sdpa", None)
 ATTENTION, SOFTMAX = F.scaled_dot_product_attention, F.softmax
 
 
@@ -216,8 +217,8 @@ def map_to_card():
     torch.is_autocast_enabled = lambda *device: asked(*device) if device else bool(Autocast.active)
     # Whether rows contain several documents depends on values; they do not.
     masks.find_packed_sequence_indices = lambda positions: None
-    # All tokens of decoders count; texts of encoders are padded.
-    masks.fast_all, masks._ignore_bidirectional_mask_sdpa = lambda mask: True, lambda *args: False
+    # All tokens of decoders count.
+    masks.fast_all = lambda mask: True
     # The meta device has no autocast, which transformers 4 turns off around rotary positions, and PEFT around the sum of
     # experts' weights and adapters.
     torch.autocast = lambda *args, **kwargs: contextlib.nullcontext()
@@ -449,6 +450,8 @@ def record(case):
     import transformers.masking_utils as masks
 
     masks.find_packed_sequence_indices = DOCUMENTS if separates_documents(case) else lambda positions: None
+    # Texts of encoders are padded.
+    masks._ignore_bidirectional_mask_sdpa = (lambda *args: False) if case["family"] in ENCODERS else SKIPS
     loop = case.get("loop", "").split(",")
     model = build(case)
     half = HALF.get(case["precision"]) if case["precision"].startswith("amp") else None

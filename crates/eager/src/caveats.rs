@@ -2,8 +2,9 @@
 
 use crate::modules::Source;
 use crate::sharding::{self, is_parallel};
-use plimsoll_graph::models::ModelConfig;
-use plimsoll_trainers::{Attention, Elements, Libraries, Loss, Offload, Precision, Run, Sharding};
+use crate::versions;
+use plimsoll_graph::models::{Description, ModelConfig};
+use plimsoll_trainers::{Attention, Elements, Libraries, Loss, Method, Offload, Precision, Run, Sharding};
 
 /// The notes for a run.
 pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
@@ -16,9 +17,11 @@ pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
                 "transformers {} has no attention kernels for this family: estimated with eager attention.",
                 run.libraries.transformers
             ),
-            false => "PyTorch's attention kernels do not support this family's soft caps, and transformers rejects \
+            false => {
+                "PyTorch's attention kernels do not support this family's soft caps or sinks, and transformers rejects \
                       `sdpa`: estimated with eager attention."
-                .to_owned(),
+                    .to_owned()
+            }
         });
     }
     if source.attention(run) != Attention::Eager || run.libraries != Libraries::default() {
@@ -38,6 +41,17 @@ pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
              they were freed."
                 .to_owned(),
         );
+    }
+    match model.describe() {
+        Description::Encoder(_) => notes.push(
+            "Estimated as sentence-transformers trains pairs: two texts per sample, each padded to the length, mean pooling and \
+             MultipleNegativesRankingLoss."
+                .to_owned(),
+        ),
+        Description::Decoder(decoder) if decoder.blocks.iter().any(|block| block.feed_forward.experts.is_some()) => {
+            notes.extend(of_experts(model, run));
+        }
+        Description::Decoder(_) | Description::EncoderDecoder(_) => {}
     }
     match run.loss {
         Loss::Liger if !is_modeled => {
@@ -75,6 +89,33 @@ pub(crate) fn of(model: &ModelConfig, run: &Run) -> Vec<String> {
         notes.push(
             "Fusion by `torch.compile` is not modeled: the range is from the memory that every fusion needs to the memory \
              without fusion, and the likely values are without it. CUDA graphs (`reduce-overhead`) need more."
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+/// The notes on a mixture of experts.
+fn of_experts(model: &ModelConfig, run: &Run) -> Vec<String> {
+    let mut notes = vec![];
+    if !versions::stacks_experts(&run.libraries) {
+        notes.push(format!(
+            "transformers {} computes each expert in a loop, whose memory depends on the routing, and each expert's layers are \
+             modules of their own, which bitsandbytes quantizes: estimated as transformers 5, which computes all experts \
+             together.",
+            run.libraries.transformers
+        ));
+    } else if matches!(run.method, Method::Qlora(..)) {
+        notes.push(
+            "bitsandbytes quantizes no experts, because transformers 5 stores those of a layer in one tensor; PEFT's \
+             `prepare_model_for_kbit_training` casts them to single precision."
+                .to_owned(),
+        );
+    }
+    if model.model_type() == "gpt_oss" {
+        notes.push(
+            "The published weights are in MXFP4, which transformers does not train: estimated with weights dequantized to \
+             bf16, as it loads them without its kernels, or with `Mxfp4Config(dequantize=True)`."
                 .to_owned(),
         );
     }

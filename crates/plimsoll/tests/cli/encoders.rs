@@ -216,9 +216,12 @@ fn what_encoders_are_not_trained_with_is_refused() {
     }
     let said = sandbox.run("plan --model gpt2 --negative-column negative --device cpu");
     assert_eq!((said.code, said.stderr.contains("not an encoder")), (Some(2), true), "{}", said.stderr);
-    let said = sandbox.run("estimate --model bert-base --gpu h100");
-    assert_ne!(said.code, Some(0));
-    assert!(said.stderr.contains("sentence encoders are not modeled yet"), "{}", said.stderr);
+    let said = sandbox.run("estimate --model bert-base --gpu h100 --seq-len 128");
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(format!("{}{}", said.stdout, said.stderr).contains("two texts per sample"), "{}", said.stdout);
+    let said = sandbox.run("estimate --model bert-base --gpu h100 --seq-len 128 --sharding ddp --gpus 2");
+    assert_eq!(said.code, Some(4), "{}", said.stderr);
+    assert!(said.stderr.contains("encoders are modeled on one GPU"), "{}", said.stderr);
     let said = sandbox.run("plan --model bert-base --seq-len 128 --global-batch 32 --gpu h100");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
 }
