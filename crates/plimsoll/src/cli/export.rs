@@ -4,7 +4,7 @@
 use super::adapters::Below;
 use super::chats::today;
 use super::failure::{exit_code, io_failure, line};
-use super::model::Chosen;
+use super::model::{CONFIG_BYTES_MAX, Chosen};
 use super::options::positive_size;
 use super::weights::Trained;
 use super::{Failure, in_pool};
@@ -12,7 +12,7 @@ use crate::streams::{talk, write_data};
 use ::plimsoll_train::checkpoint::CONFIG_FILE;
 use clap::{Args, ValueEnum};
 use plimsoll_data::{AnswerEnds, ChatTemplate, ModelFile, Tokenizer, TokenizerSpec, generation_ends, model_files};
-use plimsoll_files::{is_file, read_text, write_whole};
+use plimsoll_files::{read_text, write_whole};
 use plimsoll_gguf::{
     AdapterFileType, Contents, FileType, GgufError, ModelParts, Modelfile, Summary, TokenizerParts, adapter, supported,
 };
@@ -234,7 +234,7 @@ fn tokenizer_json(tokenizer: &Tokenizer, folder: &Path) -> Result<String, Failur
 /// The text of the configuration in which sentence-transformers says how a vector is made of a text's tokens.
 fn pooling(folder: &Path) -> Result<Option<String>, Failure> {
     let path = folder.join("1_Pooling").join(CONFIG_FILE);
-    match read_text(&path, model::CONFIG_BYTES_MAX) {
+    match read_text(&path, CONFIG_BYTES_MAX) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(io_failure(path.display())(error)),

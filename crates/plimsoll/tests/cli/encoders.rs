@@ -218,7 +218,8 @@ fn what_encoders_are_not_trained_with_is_refused() {
     assert_eq!((said.code, said.stderr.contains("not an encoder")), (Some(2), true), "{}", said.stderr);
     let said = sandbox.run("estimate --model bert-base --gpu h100 --seq-len 128");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    assert!(format!("{}{}", said.stdout, said.stderr).contains("two texts per sample"), "{}", said.stdout);
+    let estimated = String::from_utf8_lossy(&said.stdout).into_owned() + &said.stderr;
+    assert!(estimated.contains("two texts per sample"), "{estimated}");
     let said = sandbox.run("estimate --model bert-base --gpu h100 --seq-len 128 --sharding ddp --gpus 2");
     assert_eq!(said.code, Some(4), "{}", said.stderr);
     assert!(said.stderr.contains("encoders are modeled on one GPU"), "{}", said.stderr);
