@@ -3,7 +3,7 @@
 //! Source: Xue et al. 2022 (arXiv:2105.13626), section 3.1; the ids are those of `ByT5Tokenizer` of transformers.
 
 use super::REPLACEMENT;
-use super::files::CONFIG_NAME;
+use super::special::TOKENIZER_CONFIG;
 use plimsoll_units::Bytes;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(super) fn is_in(folder: &Path) -> bool {
     if folder.join(super::file::FILE_NAME).exists() {
         return false;
     }
-    let text = plimsoll_files::read_text(&folder.join(CONFIG_NAME), CONFIG_BYTES_MAX);
+    let text = plimsoll_files::read_text(&folder.join(TOKENIZER_CONFIG), CONFIG_BYTES_MAX);
     let config = text.ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
     config.is_some_and(|config| {
         config["tokenizer_class"] == CLASS && config.get("extra_ids").is_none_or(|number| number == EXTRA_IDS)
@@ -138,7 +138,7 @@ mod tests {
         let opened = Tokenizer::open(&TokenizerSpec::File(folder.path().to_owned())).unwrap();
         assert_eq!((opened.spec(), opened.identity()), (&TokenizerSpec::ByT5, "byt5".to_owned()));
         assert_eq!((opened.end_token(), opened.pad_token(), opened.begin_token()), (Some(1), Some(0), None));
-        std::fs::write(folder.path().join(CONFIG_NAME), r#"{"tokenizer_class": "T5Tokenizer"}"#).unwrap();
+        std::fs::write(folder.path().join(TOKENIZER_CONFIG), r#"{"tokenizer_class": "T5Tokenizer"}"#).unwrap();
         assert_eq!(TokenizerSpec::in_folder(folder.path()), None);
     }
 

@@ -3,6 +3,7 @@
 use super::byt5;
 use super::byte_level::{MERGES_NAME, VOCAB_NAME, built_in, bytes_json, gpt2_json};
 use super::file::{FILE_NAME, TokenizerFile};
+use super::special::TOKENIZER_CONFIG;
 use super::{Codec, Tokenizer, TokenizerSpec};
 use crate::chats::TEMPLATE_NAME;
 use crate::{ChatTemplate, DataError};
@@ -14,14 +15,13 @@ use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 use std::path::Path;
 
-pub(super) const CONFIG_NAME: &str = "tokenizer_config.json";
 /// The default generation settings of a model, which come with its weights.
 const GENERATION_NAME: &str = "generation_config.json";
 
 /// The files of a model folder in addition to its weights and its config.json.
 pub const MODEL_FILES: [&str; 10] = [
     FILE_NAME,
-    CONFIG_NAME,
+    TOKENIZER_CONFIG,
     TEMPLATE_NAME,
     "special_tokens_map.json",
     "added_tokens.json",
@@ -77,12 +77,12 @@ pub fn model_files(
     let mut files = match tokenizer.spec() {
         _ if let Some(exported) = exported => exported,
         TokenizerSpec::File(path) => files_of(path)?,
-        TokenizerSpec::ByT5 => vec![ModelFile::new(CONFIG_NAME, byt5::config_json().as_bytes())],
+        TokenizerSpec::ByT5 => vec![ModelFile::new(TOKENIZER_CONFIG, byt5::config_json().as_bytes())],
         TokenizerSpec::Bytes => vec![ModelFile::new(FILE_NAME, bytes_json().as_bytes())],
         TokenizerSpec::Gpt2 => vec![ModelFile::new(FILE_NAME, gpt2_json().as_bytes())],
     };
-    if !files.iter().any(|file| file.name == CONFIG_NAME) {
-        files.push(ModelFile::new(CONFIG_NAME, config_of(tokenizer).as_bytes()));
+    if !files.iter().any(|file| file.name == TOKENIZER_CONFIG) {
+        files.push(ModelFile::new(TOKENIZER_CONFIG, config_of(tokenizer).as_bytes()));
     }
     if let Some(template) = template.filter(|template| !template.is_of(tokenizer)) {
         files.retain(|file| file.name != TEMPLATE_NAME);
@@ -136,7 +136,7 @@ fn exported_gpt2(folder: &Path) -> Result<Option<Vec<ModelFile>>, DataError> {
     if !matches!(built_in(&text), Some(Codec::Gpt2)) {
         return Ok(None);
     }
-    let files = [Some(ModelFile::new(FILE_NAME, text.as_bytes())), read(folder, CONFIG_NAME)?];
+    let files = [Some(ModelFile::new(FILE_NAME, text.as_bytes())), read(folder, TOKENIZER_CONFIG)?];
     Ok(Some(files.into_iter().flatten().collect()))
 }
 
@@ -231,7 +231,7 @@ mod tests {
             };
             files.into_iter().map(contents).collect::<BTreeMap<_, _>>()
         };
-        let own: Value = serde_json::from_slice(&names(&open(folder.path()), None)[CONFIG_NAME]).unwrap();
+        let own: Value = serde_json::from_slice(&names(&open(folder.path()), None)[TOKENIZER_CONFIG]).unwrap();
         assert_eq!((&own["eos_token"], &own["pad_token"]), (&json!("<|endoftext|>"), &Value::Null));
         for name in MODEL_FILES.into_iter().skip(1) {
             fs::write(folder.path().join(name), "{}").unwrap();
@@ -244,7 +244,7 @@ mod tests {
             names.sort_unstable();
             names
         });
-        assert_eq!(found[CONFIG_NAME], b"{}", "a file of the user is kept unchanged");
+        assert_eq!(found[TOKENIZER_CONFIG], b"{}", "a file of the user is kept unchanged");
         assert!(names(&open(folder.path()), Some(folder.path())).contains_key(GENERATION_NAME));
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::io;
 use std::path::Path;
 
-const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const TOKENS_MAP: &str = "special_tokens_map.json";
 const GENERATION_CONFIG: &str = "generation_config.json";
 const MODEL_CONFIG: &str = "config.json";

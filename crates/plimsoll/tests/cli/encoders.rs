@@ -165,7 +165,7 @@ fn triplets_are_planned_and_trained() {
         let said =
             sandbox.run(&format!("plan --model bert-base --seq-len 64 --global-batch 8 --device cpu --json {more}"));
         assert_eq!(said.code, Some(0), "{}", said.stderr);
-        said.json()["peak_bytes"].as_u64().expect("a peak")
+        said.json()["breakdown"]["activations_bytes"].as_u64().expect("bytes")
     };
     assert!(plan("--negative-column 3 --negative-column 4") > plan(""));
 }

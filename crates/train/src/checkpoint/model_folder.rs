@@ -20,6 +20,9 @@ pub struct ModelFolder {
 /// The keys of a config.json for the tokens that begin, end and pad a text.
 const TOKEN_IDS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 
+/// The keys of an encoder's config.json for the tokens that begin and end a text.
+const ENCODER_TOKEN_IDS: [&str; 2] = ["cls_token_id", "sep_token_id"];
+
 impl ModelFolder {
     /// The files for a model and its tokenizer. `published` is the config.json of the initial weights; its ids for the
     /// beginning and end of a text are kept. `pooling`: how an encoder's vectors are made.
@@ -33,7 +36,9 @@ impl ModelFolder {
         let mut config: Map<String, Value> =
             serde_json::from_str(&model.to_json()).expect("a configuration is an object");
         let own = [tokenizer.begin_token(), tokenizer.end_token(), tokenizer.pad_token()];
-        for (key, id) in TOKEN_IDS.into_iter().zip(own) {
+        let [begin, end, _] = own;
+        let of_encoder = ENCODER_TOKEN_IDS.into_iter().zip([begin, end]).filter(|_| pooling.is_some());
+        for (key, id) in TOKEN_IDS.into_iter().zip(own).chain(of_encoder) {
             // Without a key, `transformers` uses the id of the family's first model, which may be outside the
             // vocabulary.
             let id = published.get(key).cloned().unwrap_or_else(|| json!(id));

@@ -16,11 +16,9 @@ impl TrainArgs {
     /// Errors: flags for another kind of data than the model is trained on.
     pub(super) fn check_kind_of_data(&self, chosen: &Chosen) -> Result<(), Failure> {
         let of_pairs = self.pairs.source_column.is_some() || self.pairs.target_column.is_some();
-        if chosen.config.is_encoder() {
-            if self.data.is_empty() {
-                return Err(Failure::bad_flag(format!("{} is trained on pairs of texts that belong together", chosen.name))
-                    .hint("use `--data` with a .jsonl of {\"anchor\": …, \"positive\": …}; `--source-column` and `--target-column` name other columns"));
-            }
+        if chosen.config.is_encoder() && self.data.is_empty() {
+            return Err(Failure::bad_flag(format!("{} is trained on pairs of texts that belong together", chosen.name))
+                .hint("use `--data` with a .jsonl of {\"anchor\": …, \"positive\": …}; `--source-column` and `--target-column` name other columns"));
         }
         if chosen.takes_pairs() && self.run.packing {
             return Err(Failure::bad_flag("`--packing` is not for models that are trained on pairs")
