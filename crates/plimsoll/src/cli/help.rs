@@ -445,7 +445,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("plimsoll embed --checkpoint runs/bert-1 --data texts.txt --out vectors.npy", "one row per line"),
             ("plimsoll embed --checkpoint runs/bert-1 Ahoy", "print the vector of a text as JSON"),
-            ("plimsoll embed --checkpoint BAAI/bge-small-en-v1.5 --download --out v.jsonl", "the lines of stdin"),
+            (
+                "plimsoll embed --checkpoint BAAI/bge-small-en-v1.5 --download --pooling cls --out v.jsonl",
+                "the lines of stdin, with weights of the hub",
+            ),
         ],
     ),
     (
