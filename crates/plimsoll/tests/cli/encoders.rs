@@ -218,9 +218,9 @@ fn what_encoders_are_not_trained_with_is_refused() {
     assert_eq!((said.code, said.stderr.contains("not an encoder")), (Some(2), true), "{}", said.stderr);
     let said = sandbox.run("estimate --model bert-base --gpu h100 --seq-len 128");
     assert_eq!(said.code, Some(0), "{}", said.stderr);
-    let estimated = String::from_utf8_lossy(&said.stdout).into_owned() + &said.stderr;
-    assert!(estimated.contains("two texts per sample"), "{estimated}");
-    let said = sandbox.run("estimate --model bert-base --gpu h100 --seq-len 128 --sharding ddp --gpus 2");
+    let shown = String::from_utf8_lossy(&said.stdout).into_owned() + &said.stderr;
+    assert!(shown.contains("two texts per sample"), "{shown}");
+    let said = sandbox.run("estimate --model bert-base --gpu h100 --seq-len 128 --sharding ddp --cards 2");
     assert_eq!(said.code, Some(4), "{}", said.stderr);
     assert!(said.stderr.contains("encoders are modeled on one GPU"), "{}", said.stderr);
     let said = sandbox.run("plan --model bert-base --seq-len 128 --global-batch 32 --gpu h100");
