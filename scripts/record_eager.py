@@ -647,6 +647,10 @@ def cases():
             options = options | {"precision": "bf16", "lora": 4, "checkpointing": "hooks", "targets": "all-linear"}
             options = options | {"attention": attentions[0]}
             all_cases[f"{family}-{name}-hooks-bf16"] = of_family | options
+    # A mask for windows that no block has.
+    all_cases["gemma3_text-full-eager-bf16"] = families["llama"] | {
+        "family": "gemma3_text", "attention": "eager", "precision": "bf16",
+        "shape": DECODERS["gemma3_text"] | {"sliding_window_pattern": 1}}
     for family, shape in MIXTURES.items():
         # GPT-OSS's sinks need eager attention.
         of_family = families["llama"] | {"family": family, "shape": shape}

@@ -183,15 +183,28 @@ impl Decoder {
             Attention::Sdpa | Attention::Efficient | Attention::Flash2 => None,
         };
         let window = self.description.blocks.iter().find_map(|block| block.attention.window);
-        let windowed = window.and_then(|window| match self.options.attention {
+        let windowed = match window {
+            None => {
+                // The length of an unused window is not known here; the booleans for PyTorch's kernels are left out.
+                let is_eager = self.options.attention == Attention::Eager;
+                (is_eager && self.source.always_masks_windows).then(|| causal_mask(embedded, true))
+            }
+            Some(window) => self.window_mask(embedded, window as u64, of_documents),
+        };
+        [full, windowed]
+    }
+
+    /// The mask of blocks with a window.
+    fn window_mask(&self, embedded: &Tensor, window: u64, of_documents: impl Fn() -> Option<Tensor>) -> Option<Tensor> {
+        let (batch, length) = (self.options.micro_batch, self.options.length);
+        match self.options.attention {
             Attention::Eager => Some(causal_mask(embedded, true)),
             Attention::Sdpa | Attention::Efficient if self.options.masks_documents => of_documents(),
-            Attention::Sdpa | Attention::Efficient if length >= window as u64 => {
+            Attention::Sdpa | Attention::Efficient if length >= window => {
                 Some(attended_keys(embedded, true).expand(&[batch, 1, length, length]))
             }
             Attention::Sdpa | Attention::Efficient | Attention::Flash2 => None,
-        });
-        [full, windowed]
+        }
     }
 }
 

@@ -56,6 +56,8 @@ pub(crate) struct Source {
     has_late_sdpa: bool,
     /// Whether the model creates one mask for all blocks instead of one for each kind of block.
     pub has_one_mask: bool,
+    /// Whether the model creates the mask of windows even if no block has one.
+    pub always_masks_windows: bool,
     /// Whether each kind of block, without a window or with one, has its rotary positions.
     pub has_angles_by_kind: bool,
     /// Whether cosines and sines stay in single precision, and rotated queries and keys are cast instead.
@@ -96,6 +98,7 @@ const LLAMA: Source = Source {
     has_sdpa: true,
     has_late_sdpa: false,
     has_one_mask: false,
+    always_masks_windows: false,
     has_angles_by_kind: false,
     rotates_in_single_precision: false,
     rotates_parts: false,
@@ -143,6 +146,7 @@ const MIXTRAL: Source = Source {
 
 const GPT_OSS: Source = Source {
     has_sdpa: false,
+    always_masks_windows: true,
     scales_before_cast: true,
     router: Router::ChosenSoftmax,
     returns_scores: true,
@@ -158,13 +162,15 @@ impl Source {
             "mistral" => Self { has_one_mask: true, ..LLAMA },
             "qwen3" => Self { has_cut_cross_entropy: false, ..LLAMA },
             "smollm3" => Self { has_liger: true, ..OTHER },
-            "ministral" => OTHER,
+            "ministral" => Self { always_masks_windows: true, ..OTHER },
             "gemma" => GEMMA,
-            "gemma2" => Self { has_cut_cross_entropy: true, has_sdpa: false, ..GEMMA },
-            "gemma3_text" => Self { has_angles_by_kind: true, normalizes_transposed: true, ..GEMMA },
+            "gemma2" => Self { has_cut_cross_entropy: true, has_sdpa: false, always_masks_windows: true, ..GEMMA },
+            "gemma3_text" => {
+                Self { always_masks_windows: true, has_angles_by_kind: true, normalizes_transposed: true, ..GEMMA }
+            }
             "phi3" => PHI3,
             "olmo2" => OLMO2,
-            "olmo3" => Self { has_angles_by_kind: true, ..OLMO2 },
+            "olmo3" => Self { always_masks_windows: true, has_angles_by_kind: true, ..OLMO2 },
             "granite" => Self { has_multipliers: true, ..OTHER },
             "qwen3_moe" => Self { declares_experts_first: true, ..EXPERTS },
             "olmoe" => EXPERTS,
