@@ -337,7 +337,7 @@ def check_adapters(program: str, python: str, family: str, folder: Path) -> None
     (folder / "text.txt").write_text("Ships are loaded to their line. " * 100)
     run(
         program, "train", "--init", folder, "--data", folder / "text.txt", "--tokenizer", "bytes", "--method", "lora", "--lora-rank", 4,
-        "--lora-rank-pattern", "down_proj=2", "--learning-rate", 0.01, "--max-steps", 8, "--seq-len", 32, "--global-batch", 2,
+        "--lora-rank-pattern", "c_proj=2" if family == "gpt2" else "down_proj=2", "--learning-rate", 0.01, "--max-steps", 8, "--seq-len", 32, "--global-batch", 2,
         "--sample-tokens", 0, "--device", "cpu", "--cache-dir", folder / "cache", "--runs-dir", folder / "runs", "--name", "adapted",
     )  # fmt: skip
     base, adapters = folder / "base.gguf", folder / "adapters.gguf"

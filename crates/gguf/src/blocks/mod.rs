@@ -21,6 +21,11 @@ pub(crate) const SUPER_BLOCK: usize = 256;
 /// Numbers of a block of Q8_0 and Q5_0.
 pub(crate) const BLOCK: usize = 32;
 
+/// The inverse of a scale; 0 for numbers that are all zero.
+fn inverse(scale: f32) -> f32 {
+    if scale == 0.0 { 0.0 } else { 1.0 / scale }
+}
+
 /// How a tensor's numbers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {

@@ -5,7 +5,7 @@
 //!   number  d · s · (q - 32)
 //! ```
 
-use super::SUPER_BLOCK;
+use super::{SUPER_BLOCK, inverse};
 use half::f16;
 
 const GROUP: usize = 16;
@@ -13,8 +13,10 @@ const GROUPS: usize = SUPER_BLOCK / GROUP;
 /// Integers that the number of the largest magnitude of a group is tried as.
 const TRIED: [f32; 9] = [-32.0, -31.5, -31.0, -30.5, -30.0, -29.0, -28.0, -32.5, -33.0];
 
-fn integer(number: f32, scale: f32) -> f32 {
-    if scale == 0.0 { 0.0 } else { (number / scale).round().clamp(-32.0, 31.0) }
+/// An integer from -32 to 31, rounded to the nearest by cutting off what is below the half of a positive number. `inverse`: of
+/// the scale, or 0.
+fn integer(number: f32, inverse: f32) -> f32 {
+    (((number * inverse).clamp(-32.0, 31.0) + 32.5) as i32 - 32) as f32
 }
 
 /// The scale of the least squared error that is found. Larger numbers weigh more.
@@ -28,12 +30,13 @@ fn fit(numbers: &[f32]) -> f32 {
         let first = largest / as_integer;
         // The scale of least squares for these integers.
         let sums = numbers.iter().fold([0.0_f32; 2], |[qx, qq], &x| {
-            let (q, weight) = (integer(x, first), x * x);
+            let (q, weight) = (integer(x, inverse(first)), x * x);
             [qx + weight * q * x, qq + weight * q * q]
         });
         let refit = if sums[1] > 0.0 { sums[0] / sums[1] } else { first };
         for scale in [first, refit] {
-            let error = numbers.iter().map(|&x| x * x * (scale * integer(x, scale) - x).powi(2)).sum::<f32>();
+            let inverse = inverse(scale);
+            let error = numbers.iter().map(|&x| x * x * (scale * integer(x, inverse) - x).powi(2)).sum::<f32>();
             if error < best.0 {
                 best = (error, scale);
             }
@@ -56,7 +59,7 @@ pub(super) fn q6_k(numbers: &[f32], bytes: &mut [u8]) {
     for (place, &number) in numbers.iter().enumerate() {
         let group = place / GROUP;
         let scale = unit.to_f32() * f32::from(codes[group]);
-        put(bytes, place, (integer(number, scale) + 32.0) as u8);
+        put(bytes, place, (integer(number, inverse(scale)) + 32.0) as u8);
     }
     bytes[192..208].iter_mut().zip(codes).for_each(|(byte, code)| *byte = code.cast_unsigned());
     bytes[208..].copy_from_slice(&unit.to_le_bytes());

@@ -1,11 +1,7 @@
 //! Q8_0 and Q5_0: 32 integers that share a scale in half precision.
 
+use super::inverse;
 use half::f16;
-
-/// The inverse of a scale; 0 for a block of zeros.
-fn inverse(scale: f32) -> f32 {
-    if scale == 0.0 { 0.0 } else { 1.0 / scale }
-}
 
 /// The scale, then an integer for each number. The largest magnitude becomes 127. Integers are those of the unrounded scale,
 /// as in ggml's reference.
