@@ -233,3 +233,44 @@ fn a_failure_leaves_what_was_there() {
     contents.write(&out).expect("written");
     assert_eq!(Read::of(&fs::read(&out).expect("a file")).keys["general.file_type"], "1");
 }
+
+/// gpt-oss is published in MXFP4, whose numbers share a power of two in groups of 32 inputs; gates and ups alternate.
+#[test]
+fn packed_experts_are_unpacked() {
+    const NUMBERS: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let mixture = json!({
+        "model_type": "gpt_oss", "hidden_size": 32, "intermediate_size": 32, "num_local_experts": 2, "num_experts_per_tok": 1,
+        "swiglu_limit": 7.0, "sliding_window": 8, "layer_types": ["sliding_attention"],
+    });
+    let config = config(&mixture);
+    let folder = weights(&config);
+    let path = folder.path().join("model.safetensors");
+    let file = fs::read(&path).expect("weights");
+    let archive = safetensors::SafeTensors::deserialize(&file).expect("tensors");
+    let list = "model.layers.0.mlp.experts";
+    let [blocks, scales] =
+        [2 * 64 * 16, 2 * 64].map(|count: usize| (0..count).map(|at| (at * 37 % 119) as u8).collect::<Vec<_>>());
+    let mut views =
+        archive.tensors().into_iter().filter(|(name, _)| !name.ends_with("gate_up_proj")).collect::<Vec<_>>();
+    for (end, shape, bytes) in [("blocks", vec![2, 64, 1, 16], &blocks), ("scales", vec![2, 64, 1], &scales)] {
+        let view = TensorView::new(Dtype::U8, shape, bytes).expect("bytes of this shape");
+        views.push((format!("{list}.gate_up_proj_{end}"), view));
+    }
+    let packed = safetensors::serialize(views, None).expect("a file in memory");
+    fs::write(&path, packed).expect("written");
+    let out = folder.path().join("tiny.gguf");
+    model(&config, folder.path(), &parts(&tokenizer()), FileType::F32).expect("a file").write(&out).expect("written");
+    let read = Read::of(&fs::read(&out).expect("a file"));
+    let number = |expert: usize, output: usize, input: usize| {
+        let row = expert * 64 + output;
+        let code = blocks[row * 16 + input / 2] >> (input % 2 * 4) & 15;
+        let sign = if code >= 8 { -1.0 } else { 1.0 };
+        sign * NUMBERS[usize::from(code & 7)] * 2_f32.powi(i32::from(scales[row]) - 127)
+    };
+    for (first, name) in ["gate", "up"].into_iter().enumerate() {
+        let rows = (0..2).flat_map(|expert| (0..32).map(move |row| (expert, 2 * row + first)));
+        let expected = rows.flat_map(|(expert, output)| (0..32).map(move |input| (expert, output, input)));
+        let expected = expected.map(|(expert, output, input)| number(expert, output, input)).collect::<Vec<_>>();
+        assert_eq!(read.singles(&format!("blk.0.ffn_{name}_exps.weight")), expected, "{name}");
+    }
+}
