@@ -84,8 +84,8 @@ pub(super) fn load(loader: &Loader, description: description::Decoder, source: &
         }
         _ => vec![],
     };
-    let experts = description.blocks.iter().filter_map(|block| block.feed_forward.experts);
-    let balanced = experts.filter(|experts| experts.balance.is_some()).next();
+    let mut experts = description.blocks.iter().filter_map(|block| block.feed_forward.experts);
+    let balanced = experts.find(|experts| experts.balance.is_some());
     Box::new(Decoder {
         balanced,
         description,

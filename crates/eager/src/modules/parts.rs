@@ -9,7 +9,7 @@ use crate::runtime::{DType, Rt, Tensor};
 use crate::usage::Kind;
 use crate::versions;
 use plimsoll_graph::models::description;
-use plimsoll_graph::ops::WeightLayout;
+use plimsoll_graph::ops::{Activation, WeightLayout};
 use plimsoll_trainers::{Attention, Checkpointing, Loss, Method, Run};
 
 /// A model that can be trained.
@@ -92,6 +92,15 @@ pub(crate) fn linear(loader: &Loader, path: &str, layer: &description::Linear) -
     match layer.layout {
         WeightLayout::InOut => Linear::load_conv1d(loader, &name, inputs, outputs),
         WeightLayout::OutIn => Linear::load(loader, &name, inputs, outputs, layer.bias),
+    }
+}
+
+/// An activation as one of PyTorch's functions.
+pub(crate) fn activated(x: &Tensor, activation: Activation) -> Tensor {
+    match activation {
+        Activation::Silu => x.activation("silu"),
+        Activation::Gelu | Activation::GeluTanh => x.activation("gelu"),
+        Activation::Relu => x.activation_by_result("relu"),
     }
 }
 

@@ -6,7 +6,7 @@ use super::norm::Norm;
 use super::{Code, Source, last};
 use crate::modules::linear::Linear;
 use crate::modules::loader::Loader;
-use crate::modules::parts::{Options, linear, new_gelu};
+use crate::modules::parts::{Options, activated, linear, new_gelu};
 use crate::ops;
 use crate::runtime::{Rt, Tensor};
 use plimsoll_graph::models::description::{self, Gate, Inner};
@@ -31,7 +31,7 @@ pub(super) struct Block {
 enum Feed {
     /// The layers up to the inner width, the gate first, and the layer down.
     Dense(Vec<Linear>),
-    Experts(Experts),
+    Experts(Box<Experts>),
 }
 
 /// What a block returns.
@@ -69,7 +69,7 @@ impl Block {
         let mlp = || {
             let feed_forward = &block.feed_forward;
             if feed_forward.experts.is_some() {
-                return Feed::Experts(Experts::load(loader, path, feed_forward, source, options.experts));
+                return Feed::Experts(Box::new(Experts::load(loader, path, feed_forward, source, options.experts)));
             }
             let layers = feed_forward.inner.layers().iter().chain([&feed_forward.down]);
             Feed::Dense(layers.map(|layer| linear(loader, path, layer)).collect())
@@ -213,14 +213,5 @@ impl Block {
                 apply(2, &product)
             }
         }
-    }
-}
-
-/// An activation as one of PyTorch's functions.
-pub(super) fn activated(x: &Tensor, activation: Activation) -> Tensor {
-    match activation {
-        Activation::Silu => x.activation("silu"),
-        Activation::Gelu | Activation::GeluTanh => x.activation("gelu"),
-        Activation::Relu => x.activation_by_result("relu"),
     }
 }

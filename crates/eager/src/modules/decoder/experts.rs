@@ -10,9 +10,9 @@
 //!                                                      ─► times the router's weights, in the tokens' order ─► sum (N, C)
 //! ```
 
-use super::block::activated;
 use crate::modules::loader::Loader;
 use crate::modules::merged::Merged;
+use crate::modules::parts::activated;
 use crate::modules::source::{Router, Source};
 use crate::ops::{self, GroupedProduct};
 use crate::runtime::{DType, Rt, Tensor};

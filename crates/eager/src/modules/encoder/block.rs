@@ -2,12 +2,11 @@
 
 use crate::modules::linear::Linear;
 use crate::modules::loader::Loader;
-use crate::modules::parts::{Options, linear, new_gelu};
+use crate::modules::parts::{Options, activated, linear, new_gelu};
 use crate::modules::rotation;
 use crate::ops::{self, Sdpa};
 use crate::runtime::{DType, Rt, Tensor};
 use plimsoll_graph::models::description::{self, EncoderBlock, Inner, NormFormula};
-use plimsoll_graph::ops::Activation;
 use plimsoll_trainers::Attention;
 
 /// LayerNorm, with or without a bias.
@@ -200,10 +199,10 @@ impl Block {
     /// ModernBERT's feed-forward layer: (B, T, C) -> (B, T, C).
     fn feed_gated(&self, rt: &Rt, x: &Tensor) -> Tensor {
         let halves = self.up.forward(rt, "Wi", x).split(2, -1);
-        let mut product = match self.description.feed_forward.inner {
-            Inner::Gated { activation: Activation::Relu, .. } => halves[0].activation_by_result("relu"),
-            _ => halves[0].activation("gelu"),
+        let Inner::Gated { activation, .. } = self.description.feed_forward.inner else {
+            unreachable!("ModernBERT's layer is gated");
         };
+        let mut product = activated(&halves[0], activation);
         product = product.mul(&halves[1]);
         product = product.dropout(self.options.rate(self.description.feed_forward.dropout.unwrap_or(0.0)));
         self.down.forward(rt, "Wo", &product)
