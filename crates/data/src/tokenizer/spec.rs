@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn other_words_get_a_suggestion() {
-        for (text, nearest) in [("gpt-2", Some("gpt2")), ("byte", Some("bytes")), ("llama", None), ("", None)] {
+        for (text, nearest) in [("gpt-2", Some("gpt2")), ("bites", Some("bytes")), ("llama", None), ("", None)] {
             match text.parse::<TokenizerSpec>() {
                 Err(DataError::UnknownTokenizer { nearest: found, .. }) => assert_eq!(found, nearest, "{text}"),
                 other => panic!("{text}: {other:?}"),
