@@ -61,23 +61,32 @@ pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanErro
     if nearest.len() < WANTED {
         // Several levers at once are no help where one is enough.
         let together = if nearest.is_empty() { together(request) } else { Vec::new() };
-        let models = SmallerModels::than(request);
-        let otherwise = [vec![shorter(request, misfit.state_is_too_large)], other_optimizer(request)].concat();
-        let host = vec![more_of_host(request)];
-        let kinds = [together, rounding(request), host, vec![adapters(request)], otherwise, vec![models.of_family]];
+        let kinds = [together, rounding(request), vec![more_of_host(request)], vec![adapters(request)]];
         let kinds = kinds.into_par_iter().map(of_kind).collect::<Result<Vec<_>, _>>()?;
-        let [together, mut rounding, host, adapters, mut otherwise, mut models_that_fit] =
-            <[_; 6]>::try_from(kinds).expect("a list for each kind");
+        let [together, mut rounding, host, adapters] = <[_; 4]>::try_from(kinds).expect("a list for each kind");
         if nearest.is_empty() && together.is_empty() && rounding.is_empty() {
             rounding = of_kind(rounding_together(request))?;
-            if rounding.is_empty() && otherwise.is_empty() {
+        }
+        nearest.extend([together, rounding].into_iter().flatten());
+        let none_keeps_the_model = nearest.is_empty();
+        nearest.extend([host, adapters].into_iter().flatten());
+        // What is not reported is not searched for.
+        if nearest.len() < WANTED {
+            let otherwise = [vec![shorter(request, misfit.state_is_too_large)], other_optimizer(request)].concat();
+            let mut otherwise = of_kind(otherwise)?;
+            if none_keeps_the_model && otherwise.is_empty() {
                 otherwise = of_kind(rounding_and_otherwise(request)?)?;
             }
+            nearest.extend(otherwise);
         }
-        if models_that_fit.is_empty() {
-            models_that_fit = of_kind(vec![models.of_others])?;
+        if nearest.len() < WANTED {
+            let models = SmallerModels::than(request);
+            let mut models_that_fit = of_kind(vec![models.of_family])?;
+            if models_that_fit.is_empty() {
+                models_that_fit = of_kind(vec![models.of_others])?;
+            }
+            nearest.extend(models_that_fit);
         }
-        nearest.extend([together, rounding, host, adapters, otherwise, models_that_fit].into_iter().flatten());
     }
     nearest.truncate(WANTED);
     Ok(nearest)

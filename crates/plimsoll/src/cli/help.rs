@@ -163,7 +163,8 @@ const GROUPS: &[Group] = &[
             ("sample-tokens", ""),
             ("rules", ""),
             ("logits", ""),
-            ("out", "`vectors.npy` or `vectors.jsonl`"),
+            ("out", "File or folder to write"),
+            ("no-check", "Do not compare logits"),
             ("no-normalize", ""),
         ],
     ),
@@ -232,7 +233,7 @@ const GROUPS: &[Group] = &[
 ];
 
 /// The commands that show these groups.
-const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate", "embed", "stress"];
+const GROUPED: &[&str] = &["train", "plan", "bench", "run", "generate", "embed", "merge", "stress"];
 
 /// The flags of `estimate`, whose values are PyTorch's, and its trailing command, each with its line of the short help.
 const OF_ESTIMATE: &[(&str, &str)] = &[
@@ -424,6 +425,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "plimsoll merge --checkpoint runs/adapted --out merged --base-weights nf4",
                 "into the weights that a QLoRA run has",
             ),
+            ("plimsoll merge --checkpoint runs/adapted --out merged --ema", "the moving average of the adapters"),
         ],
     ),
     (

@@ -8,10 +8,11 @@ use plimsoll_units::spelling;
 
 const ADAPTERS: &str = "`plimsoll train --method lora` trains LoRA adapters, `--method qlora` over weights in NF4; `plimsoll \
     estimate --method lora` estimates a PyTorch run with adapters, and `plimsoll run -- COMMAND` supervises one";
-const MERGE: &str = "merging is not supported: `merge_and_unload` of PEFT merges runs/NAME/model into its weights";
-const GGUF: &str = "GGUF is not supported: `convert_hf_to_gguf.py` of llama.cpp converts runs/NAME/model";
-const EXPORT: &str = "no export is needed: `transformers` and vLLM open runs/NAME/model; `plimsoll estimate --export hf` \
-    prints settings for a trainer";
+const MERGE: &str = "`plimsoll merge --checkpoint runs/NAME --out FOLDER` merges adapters into their weights";
+const GGUF: &str = "`plimsoll export --checkpoint runs/NAME --gguf Q4_K_M --out FILE` writes a GGUF file, with `--ollama` also a \
+    Modelfile";
+const EXPORT: &str = "`transformers` and vLLM open runs/NAME/model; `plimsoll export --gguf` writes a file for llama.cpp, and \
+    `plimsoll estimate --export hf` prints settings for a trainer";
 const CHAT: &str = "`plimsoll generate --checkpoint runs/NAME --chat` talks to a chat model";
 const INFERENCE: &str = "`plimsoll generate --checkpoint runs/NAME --prompt TEXT` generates text; for an inference server, \
     open runs/NAME/model in vLLM";

@@ -5,7 +5,8 @@ use crate::support::Sandbox;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Commands whose flags are in a page of their own, next to the section of `commands.md`.
-const OF_SETTINGS: &[&str] = &["train", "plan", "bench", "generate", "embed", "run", "calibrate", "notify test"];
+const OF_SETTINGS: &[&str] =
+    &["train", "plan", "bench", "generate", "embed", "merge", "run", "calibrate", "notify test"];
 
 /// Flags that every command has.
 const EVERYWHERE: &[&str] = &["--help", "--version"];

@@ -49,6 +49,9 @@ const ADAPTERS: &[(&str, &[Assignment])] =
 const ALL_LINEAR: &[(&str, &[Assignment])] =
     &[("all-linear", &[(Setting::LoraTargets, "all-linear")]), ("all", &[(Setting::LoraTargets, "all-linear")])];
 
+/// The rank that means no adapters.
+const NO_ADAPTERS: &[(&str, &[Assignment])] = &[("0", &[])];
+
 /// Whether MLPs have adapters, in torchtune.
 const MLP_TARGETS: &[(&str, &[Assignment])] =
     &[("true", &[(Setting::LoraTargets, "gate_proj,up_proj,down_proj")]), ("false", &[])];
@@ -177,6 +180,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("block_diag_attn", &[Unmodeled(&[LlamaFactory], TOKEN_MASKS)], Unknown),
     ("block_size", &[], Name(Setting::SeqLen)),
     ("bnb_4bit_*", &[Ignored(&[HuggingFace])], Nothing(Reason::AnyWeightFormat)),
+    ("bnb_4bit_quant_type", &[Ignored(&[HuggingFace])], Only(&["nf4"], Reason::NotQuantized)),
     ("bnb_config_kwargs*", &[Ignored(&[Axolotl])], Nothing(Reason::AnyWeightFormat)),
     ("bos_token", &[Ignored(&[Axolotl])], Unknown),
     ("buffer_size", &[Ignored(&[LlamaFactory])], Nothing(Reason::AllFilesRead)),
@@ -554,7 +558,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("lora_o_kernel", &[Unmodeled(&[Axolotl], KERNEL_ACTIVATIONS)], Unknown),
     ("lora_on_cpu", &[Ignored(&[Axolotl])], Unknown),
     ("lora_qkv_kernel", &[Unmodeled(&[Axolotl], KERNEL_ACTIVATIONS)], Unknown),
-    ("lora_r", &[], Name(Setting::LoraRank)),
+    ("lora_r", &[], Or(Setting::LoraRank, NO_ADAPTERS)),
     ("lora_rank_pattern*", &[Unmodeled(&[Axolotl], ONE_RANK)], Unknown),
     ("lora_target", &[], Or(Setting::LoraTargets, ALL_LINEAR)),
     ("lora_target_linear", &[], Choice(&[("true", &[(Setting::LoraTargets, "all-linear")]), ("false", &[])])),
@@ -598,7 +602,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("max_grad_norm", &[], Name(Setting::GradClip)),
     ("max_iters", &[], Name(Setting::MaxSteps)),
     ("max_length", &[], Name(Setting::SeqLen)),
-    ("max_lora_rank", &[Ignored(&[Unsloth])], Adapter),
+    ("max_lora_rank", &[Ignored(&[Unsloth])], Nothing(Reason::InferenceOnly)),
     ("max_memory*", &[Ignored(&[Axolotl])], Nothing(Reason::PlannedMemory)),
     ("max_new_tokens", &[Ignored(&[LlamaFactory, LlamaFactoryV1, Torchtune])], Nothing(Reason::InferenceOnly)),
     ("max_packed_sequence_len", &[], Name(Setting::SeqLen)),

@@ -220,7 +220,7 @@ fn adapters_of_trainers_are_read() {
         (
             "model:\n  _component_: torchtune.models.llama3_2.qlora_llama3_2_1b\n  lora_attn_modules: [q_proj, output_proj]\n  \
              apply_lora_to_mlp: true\n  apply_lora_to_output: false\n  lora_rank: 64\n  lora_alpha: 128\n  lora_dropout: 0.0",
-            "lora_alpha = 128; lora_dropout = 0.0; lora_rank = 64; lora_targets = q_proj o_proj gate_proj,up_proj,down_proj; \
+            "lora_alpha = 128; lora_dropout = 0; lora_rank = 64; lora_targets = q_proj o_proj gate_proj,up_proj,down_proj; \
              method = qlora; model = llama-3.2-1b",
         ),
         (

@@ -168,7 +168,13 @@ impl Written<'_> {
         rest: &mut Peekable<Iter<OsString>>,
     ) -> Result<(), Failure> {
         self.words.push(word.to_owned());
-        if let Some(setting) = setting(meaning) {
+        let is_choice = |value: &str| match meaning {
+            Meaning::Or(_, choices) => choices.iter().any(|(choice, _)| choice.eq_ignore_ascii_case(value)),
+            _ => false,
+        };
+        let next = rest.peek().and_then(|next| next.to_str());
+        let is_chosen = inline.or(next).is_some_and(is_choice);
+        if let Some(setting) = setting(meaning).filter(|_| !is_chosen) {
             // Plimsoll's flag gets the values that followed the other flag.
             let flag = format!("--{}", setting.replace('_', "-"));
             let argument = inline.map_or(flag.clone(), |value| format!("{flag}={value}"));
@@ -285,6 +291,8 @@ mod tests {
             ("--local-rank -1 --epochs 1", "--epochs 1"),
             ("--model-output out --optim adamw_bnb_8bit", "--runs-dir out --optimizer=adamw --optimizer-state=8bit"),
             ("--load-in-8bit false --lora-r 0 --epochs 1", "--epochs 1"),
+            ("--lora-target all --finetuning-type lora", "--lora-targets=all-linear --method=lora"),
+            ("--load-in-4bit --use-peft --lora-r 8", "--base-weights=nf4 --method=lora --lora-rank 8"),
             ("--lr-scheduler-type linear", "--scheduler=linear --final-lr-part=0"),
             ("--name a -- --batch-size 3", "--name a -- --batch-size 3"),
             ("--batch-size", "--micro-batch --gradient-accumulation-steps=1"),
@@ -292,7 +300,7 @@ mod tests {
             assert_eq!(translated(&format!("plimsoll train {theirs}")).as_deref(), Ok(&*format!("train {ours}")));
         }
         for (theirs, words) in [
-            ("--load-in-4bit", "`--load-in-4bit: true` is not supported"),
+            ("--bnb-4bit-quant-type fp4", "`--bnb-4bit-quant-type: fp4` is not supported"),
             ("--optim sgd", "`lion_8bit`"),
             ("--lr-scheduler-type polynomial", "`--lr-scheduler-type: polynomial` is not supported"),
             ("--gradient-checkpointing=perhaps", "supported: `true`, `unsloth`, `offload`, `false`"),
