@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the table of docs/src/models.md: the families of decoders, what each took, and how far its logits are from transformers'.
+"""Writes the table of docs/src/models.md: the families, what each took, and how far its results are from transformers'.
 
     python3 scripts/families.py --plimsoll PROGRAM     measures the differences and writes the table
     python3 scripts/families.py --check                exits with 1 if a family or its lines differ from the table
 
 A family's lines are those of its file in crates/graph/src/models/families, which some families share. The difference is the
-largest of all logits in both directions, printed by check_transformers.py: weights that transformers saved in five forms and
+largest of all logits, or of all numbers of an encoder's vectors, in both directions, printed by check_transformers.py: weights that transformers saved in five forms and
 PROGRAM reads, and weights that PROGRAM trained and transformers reads.
 
 needs:  with --plimsoll: torch, transformers, safetensors
@@ -22,7 +22,7 @@ FAMILIES = ROOT / "crates/graph/src/models/families"
 PAGE = ROOT / "docs/src/models.md"
 # The model_type and the name in check_transformers.py, where they differ.
 GOLDEN = {"gemma3_text": "gemma3"}
-HEAD = ["| `model_type` | class | file | lines | largest difference of a logit |", "| --- | --- | --- | --- | --- |"]
+HEAD = ["| `model_type` | class | file | lines | largest difference |", "| --- | --- | --- | --- | --- |"]
 
 
 def families() -> dict[str, list[str]]:

@@ -983,7 +983,7 @@ fn names_of_other_tools_have_hints() {
         ("lora", adapters),
         ("train --onnx", "`transformers` and vLLM open runs/NAME/model"),
         ("train --gguf", "`plimsoll export --checkpoint runs/NAME --gguf"),
-        ("generate --merge-lora", "`plimsoll merge --checkpoint runs/NAME"),
+        ("generate --merge-adapters", "`plimsoll merge --checkpoint runs/NAME"),
         ("generate --wandb", "`plimsoll train --log-to wandb`"),
         ("train --grpo", "training on preferences or rewards"),
         ("train --lerning-rate 1", "did you mean `--learning-rate`?"),

@@ -156,8 +156,13 @@ impl Archive {
 
     /// Drops the pages of a tensor that was read from the process's memory.
     pub(super) fn release(&self, name: &str) {
+        self.release_part(name, 0..usize::MAX);
+    }
+
+    /// Drops the pages of these bytes of a tensor.
+    pub(super) fn release_part(&self, name: &str, bytes: Range<usize>) {
         if let Some(&place) = self.places.get(name) {
-            self.shards[place].release(name);
+            self.shards[place].release(name, bytes);
         }
     }
 }
@@ -201,19 +206,20 @@ impl Shard {
         Ok(Self { path: path.to_owned(), bytes, metadata, start: size_of::<u64>() + length })
     }
 
-    /// Drops the pages of a tensor that was read. On systems without such advice, they stay in memory.
-    fn release(&self, name: &str) {
+    /// Drops the pages of bytes of a tensor that were read. On systems without such advice, they stay in memory.
+    fn release(&self, name: &str, bytes: Range<usize>) {
         #[cfg(unix)]
-        self.advise_release(name);
+        self.advise_release(name, bytes);
         #[cfg(not(unix))]
-        let _ = name;
+        let _ = (name, bytes);
     }
 
     #[cfg(unix)]
-    fn advise_release(&self, name: &str) {
+    fn advise_release(&self, name: &str, bytes: Range<usize>) {
         use memmap2::UncheckedAdvice;
         let Some(info) = self.metadata.info(name) else { return };
-        let (from, to) = info.data_offsets;
+        let (start, end) = info.data_offsets;
+        let (from, to) = (start.saturating_add(bytes.start), end.min(start.saturating_add(bytes.end)));
         if from < to {
             // SAFETY: the mapping is backed by a file and only read: dropped pages are read from the file again on the
             // next access. If the system ignores the advice, they stay in memory.

@@ -15,6 +15,9 @@ use safetensors::tensor::{Dtype, TensorView};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+/// Elements of a tensor that are read before its pages are dropped, so that no large tensor is resident whole.
+const PART: usize = 1 << 18;
+
 /// Longer than any configuration.
 const LONGEST_CONFIG: Bytes = Bytes::mib(1);
 
@@ -201,7 +204,15 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign:
             return Err(wrong(path, stored, format!("F32 {shape:?}"), view).into());
         }
         let size = dtype.size_bytes() as usize;
-        engine.fill_parameter(parameter, *at, dtype, &view.data()[from * size..(from + elements) * size])
+        // Codes have scales of the whole.
+        let part = if parameter.coded.is_some() { *elements } else { PART };
+        for first in (0..*elements).step_by(part.max(1)) {
+            let last = (first + part).min(*elements);
+            let bytes = (from + first) * size..(from + last) * size;
+            engine.fill_parameter(parameter, at + first, dtype, &view.data()[bytes.clone()])?;
+            archive.release_part(stored, bytes);
+        }
+        Ok(())
     })
 }
 
