@@ -179,6 +179,21 @@ impl<'b, 'r> Search<'b, 'r> {
         roomiest
     }
 
+    /// The cheapest of the points with the most room that fits, whatever the bound on its bytes.
+    pub(super) fn roomy_that_fits(&self) -> Result<Option<Best>, PlanError> {
+        let request = self.builder.request;
+        let mut fitting = Vec::new();
+        for Roomy { point, .. } in self.roomiest() {
+            let candidate = self.builder.candidate(self.settings(point), Programs::All)?;
+            if let Some(layout) = Layout::packed_within(request, &candidate.graph) {
+                let step = self.time(point)?.step;
+                let cost = cost(step, self.of(point).profile.uses_of_host(point));
+                fitting.push(Best { candidate, layout, step, cost });
+            }
+        }
+        Ok(fitting.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost)))
+    }
+
     pub(super) fn settings(&self, point: Point) -> Settings {
         self.of(point).profile.settings(self.builder.request, point)
     }
