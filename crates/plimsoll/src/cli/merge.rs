@@ -16,7 +16,7 @@ use ::plimsoll_train::{Engine, Writer};
 use clap::Args;
 use plimsoll_data::MODEL_FILES;
 use plimsoll_exec::philox;
-use plimsoll_files::{Disk, free_space, is_file, is_there};
+use plimsoll_files::{Disk, FolderLock, LOCK, LockError, free_space, is_file, is_there};
 use plimsoll_graph::{Adapters, SampleShape, WeightCodes};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -205,10 +205,13 @@ fn copy_others(disk: &Disk, [adapters, weights]: [&Path; 2], into: &Path) -> Res
 struct Unfinished<'d> {
     disk: &'d Disk,
     path: PathBuf,
+    is_finished: bool,
+    _lock: FolderLock,
 }
 
 impl<'d> Unfinished<'d> {
-    /// Creates it next to the folder that it becomes. Errors: the system's; the disk has too little space.
+    /// Creates it next to the folder that it becomes, or empties the one of a merge that was killed. Errors: the system's; the
+    /// disk has too little space; another process writes there.
     fn create(disk: &'d Disk, out: &Path, merge: &Merge) -> Result<Self, Failure> {
         let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = out.file_name().ok_or_else(|| Failure::bad_flag(format!("{} names no folder", out.display())))?;
@@ -219,22 +222,48 @@ impl<'d> Unfinished<'d> {
             return Err(Failure::new(exit_code::DEVICE_FAILED, message).hint("free space, or choose another `--out`"));
         }
         let path = parent.join(format!(".merging-{}", name.to_string_lossy()));
-        let created = disk.remove_if_there(&path).and_then(|()| disk.create_folder(&path));
-        created.map_err(io_failure(path.display()))?;
-        Ok(Self { disk, path })
+        disk.create_folder(&path).map_err(io_failure(path.display()))?;
+        let lock = match FolderLock::take(&path) {
+            Ok(lock) => lock,
+            Err(LockError::Io { path, source }) => return Err(io_failure(path.display())(source)),
+            Err(LockError::InUse { .. }) => {
+                let message = format!("another process is merging into {}", out.display());
+                return Err(Failure::bad_flag(message).hint("wait for it, or choose another `--out`"));
+            }
+        };
+        let unfinished = Self { disk, path, is_finished: false, _lock: lock };
+        unfinished.clear().map_err(io_failure(unfinished.path.display()))?;
+        Ok(unfinished)
+    }
+
+    /// Deletes all files but the lock.
+    fn clear(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let path = entry?.path();
+            if !path.ends_with(LOCK) {
+                self.disk.remove_if_there(&path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives the folder its name.
-    fn finish(self, out: &Path) -> Result<(), Failure> {
+    fn finish(mut self, out: &Path) -> Result<(), Failure> {
         let parent = self.path.parent().unwrap_or(Path::new("."));
-        let renamed = self.disk.rename(&self.path, out).and_then(|()| self.disk.sync_folder(parent));
-        renamed.map_err(io_failure(out.display()))
+        let unlocked = self.disk.remove_if_there(&self.path.join(LOCK));
+        let renamed = unlocked.and_then(|()| self.disk.rename(&self.path, out));
+        renamed.map_err(io_failure(out.display()))?;
+        // The next process may be writing under this name by now.
+        self.is_finished = true;
+        self.disk.sync_folder(parent).map_err(io_failure(out.display()))
     }
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        // What can't be deleted now is deleted by the next merge into the same folder.
-        let _ = self.disk.remove_if_there(&self.path);
+        if !self.is_finished {
+            // What can't be deleted now is deleted by the next merge into the same folder.
+            let _ = self.disk.remove_if_there(&self.path);
+        }
     }
 }

@@ -12,22 +12,8 @@ const DATA: &str =
 fn sandbox() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.write("text.txt", "ships are loaded to their line. ".repeat(60));
-    must(&sandbox, &format!("train {DATA} --name base --max-steps 2"));
+    sandbox.must(&format!("train {DATA} --name base --max-steps 2"));
     sandbox
-}
-
-fn must(sandbox: &Sandbox, command: &str) -> String {
-    let said = sandbox.run(command);
-    assert_eq!(said.code, Some(0), "{command}: {}", said.stderr);
-    String::from_utf8(said.stdout).expect("text")
-}
-
-fn refused(sandbox: &Sandbox, command: &str, code: i32, words: &[&str]) {
-    let said = sandbox.run(command);
-    assert_eq!(said.code, Some(code), "{command}: {}", said.stderr);
-    for word in words {
-        assert!(said.stderr.contains(word), "{command}: `{word}` is not in {}", said.stderr);
-    }
 }
 
 fn file(sandbox: &Sandbox, run: &str, step: u64, name: &str) -> PathBuf {
@@ -40,13 +26,10 @@ fn invariant_7_a_resumed_run_of_adapters_is_the_run() {
     let base = fs::read(sandbox.path("runs/base/model/model.safetensors")).expect("weights");
     let flags = "--init runs/base/model --method lora --lora-rank 3 --lora-alpha 5 --lora-dropout 0.2 --lora-targets *_attn,mlp.* \
                  --lora-rank-pattern c_proj=2 --lora-modules-to-save ln_f --rslora --ema 0.9 --learning-rate 0.02";
-    must(
-        &sandbox,
-        &format!("train {DATA} {flags} --name whole --max-steps 6 --scheduler constant --checkpoint-every 3"),
-    );
-    must(&sandbox, &format!("train {DATA} {flags} --name parts --max-steps 3 --scheduler constant"));
+    sandbox.must(&format!("train {DATA} {flags} --name whole --max-steps 6 --scheduler constant --checkpoint-every 3"));
+    sandbox.must(&format!("train {DATA} {flags} --name parts --max-steps 3 --scheduler constant"));
     // The settings of the run have the weights below the adapters.
-    must(&sandbox, "train --resume runs/parts --max-steps 6");
+    sandbox.must("train --resume runs/parts --max-steps 6");
     for name in ["adapter_model.safetensors", "optimizer.safetensors", "average.safetensors", "adapter_config.json"] {
         let [whole, parts] = ["whole", "parts"].map(|run| fs::read(file(&sandbox, run, 6, name)).expect(name));
         assert!(whole == parts, "{name}");
@@ -55,10 +38,8 @@ fn invariant_7_a_resumed_run_of_adapters_is_the_run() {
     assert_eq!(fs::read(sandbox.path("runs/base/model/model.safetensors")).expect("weights"), base);
 
     let generate = |checkpoint: &str, more: &str| {
-        must(
-            &sandbox,
-            &format!("generate --checkpoint {checkpoint} --prompt ships --max-tokens 4 --logits l.json {more}"),
-        );
+        sandbox
+            .must(&format!("generate --checkpoint {checkpoint} --prompt ships --max-tokens 4 --logits l.json {more}"));
         fs::read_to_string(sandbox.path("l.json")).expect("logits")
     };
     let [of_base, adapted, averaged] =
@@ -66,7 +47,7 @@ fn invariant_7_a_resumed_run_of_adapters_is_the_run() {
     assert!(of_base != adapted && adapted != averaged);
 
     // Adapters are continued by their folder, which names the weights.
-    must(&sandbox, &format!("train {DATA} --init runs/whole/model --name on --max-steps 1 --learning-rate 1e-30"));
+    sandbox.must(&format!("train {DATA} --init runs/whole/model --name on --max-steps 1 --learning-rate 1e-30"));
     assert_eq!(generate("runs/on", ""), adapted);
 }
 
@@ -92,26 +73,25 @@ fn adapters_that_do_not_fit_are_refused() {
         ("--lora-rank 4", 2, &["`--lora-rank` needs `--method lora`"]),
         ("--method lora --lora-dropout 1", 2, &["--lora-dropout"]),
     ] {
-        refused(&sandbox, &format!("{train} {flags}"), code, words);
+        sandbox.refused(&format!("{train} {flags}"), code, words);
     }
-    refused(&sandbox, &format!("train {DATA} --method lora --max-steps 1"), 2, &["needs `--init`"]);
+    sandbox.refused(&format!("train {DATA} --method lora --max-steps 1"), 2, &["needs `--init`"]);
     assert!(!sandbox.path("runs/new/checkpoints/step-000001").exists());
 
-    must(&sandbox, &format!("{train} --method lora --lora-rank 2"));
+    sandbox.must(&format!("{train} --method lora --lora-rank 2"));
     let resume = "train --resume runs/new --max-steps 2";
-    refused(
-        &sandbox,
+    sandbox.refused(
         &format!("{resume} --lora-rank 3"),
         4,
         &["was made with adapters with `lora_alpha` 4", "`lora_alpha` 6"],
     );
     // Other weights of the same shape below the adapters would give other losses.
     let weights = sandbox.path("weights/model.safetensors");
-    must(&sandbox, &format!("train {DATA} --name other --seed 7 --max-steps 1"));
+    sandbox.must(&format!("train {DATA} --name other --seed 7 --max-steps 1"));
     fs::copy(file(&sandbox, "other", 1, "model.safetensors"), &weights).expect("weights");
-    refused(&sandbox, resume, 4, &["was made with other weights below its adapters"]);
+    sandbox.refused(resume, 4, &["was made with other weights below its adapters"]);
     fs::copy(file(&sandbox, "base", 2, "model.safetensors"), &weights).expect("weights");
-    must(&sandbox, resume);
+    sandbox.must(resume);
 
     let config = file(&sandbox, "new", 2, "adapter_config.json");
     let text = fs::read_to_string(&config).expect("a configuration");
@@ -128,8 +108,8 @@ fn adapters_that_do_not_fit_are_refused() {
             fs::copy(file(&sandbox, "new", 2, name), sandbox.path(folder).join(name)).expect(name);
         }
         sandbox.write("copied/adapter_config.json", text.replacen(from, to, 1));
-        refused(&sandbox, &format!("generate --checkpoint {folder} --tokenizer bytes --prompt a"), 4, words);
-        refused(&sandbox, &format!("train {DATA} --init {folder} --name again --max-steps 1"), 4, words);
+        sandbox.refused(&format!("generate --checkpoint {folder} --tokenizer bytes --prompt a"), 4, words);
+        sandbox.refused(&format!("train {DATA} --init {folder} --name again --max-steps 1"), 4, words);
     }
 }
 
@@ -137,12 +117,9 @@ fn adapters_that_do_not_fit_are_refused() {
 fn a_plan_of_adapters_has_a_fraction_of_the_optimizers_state() {
     let sandbox = Sandbox::new();
     let state = |flags: &str| {
-        let plan = must(
-            &sandbox,
-            &format!(
-                "plan --model llama-3.2-1b --gpu a6000 --seq-len 1024 --micro-batch 1 --global-batch 1 --json {flags}"
-            ),
-        );
+        let plan = sandbox.must(&format!(
+            "plan --model llama-3.2-1b --gpu a6000 --seq-len 1024 --micro-batch 1 --global-batch 1 --json {flags}"
+        ));
         let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
         plan["breakdown"]["optimizer_bytes"].as_u64().expect("a plan that fits")
     };
@@ -153,10 +130,8 @@ fn a_plan_of_adapters_has_a_fraction_of_the_optimizers_state() {
 
 /// The logits that a model computes for a prompt.
 fn logits(sandbox: &Sandbox, checkpoint: &str, more: &str) -> Vec<f64> {
-    must(
-        sandbox,
-        &format!("generate --checkpoint {checkpoint} --tokenizer bytes --prompt ships --logits l.json {more}"),
-    );
+    sandbox
+        .must(&format!("generate --checkpoint {checkpoint} --tokenizer bytes --prompt ships --logits l.json {more}"));
     let written = fs::read_to_string(sandbox.path("l.json")).expect("logits");
     let written: serde_json::Value = serde_json::from_str(&written).expect("JSON");
     let rows = written["logits"].as_array().expect("a row for each token").iter();
@@ -172,7 +147,7 @@ fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
 fn merged_weights_are_the_model_with_its_adapters() {
     let sandbox = sandbox();
     let flags = "--method lora --lora-rank 3 --lora-modules-to-save ln_f --learning-rate 0.02 --ema 0.9";
-    must(&sandbox, &format!("train {DATA} --init runs/base/model --name adapted --max-steps 4 {flags}"));
+    sandbox.must(&format!("train {DATA} --init runs/base/model --name adapted --max-steps 4 {flags}"));
     for (out, more) in [("merged", ""), ("averages/merged", "--ema")] {
         let said = sandbox.run(&format!("merge --checkpoint runs/adapted --out {out} {more} --device cpu"));
         assert_eq!(said.code, Some(0), "{}", said.stderr);
@@ -188,8 +163,8 @@ fn merged_weights_are_the_model_with_its_adapters() {
     let mut names = fs::read_dir(sandbox.path("merged")).expect("a folder").map(|entry| entry.unwrap().file_name());
     assert!(!names.any(|name| name.to_string_lossy().contains("adapter")));
     assert!(sandbox.path("merged/tokenizer.json").exists());
-    refused(&sandbox, "merge --checkpoint runs/adapted --out merged", 2, &["merged already exists", "new folder"]);
-    refused(&sandbox, "merge --checkpoint runs/base --out new", 4, &["has no adapters to merge"]);
+    sandbox.refused("merge --checkpoint runs/adapted --out merged", 2, &["merged already exists", "new folder"]);
+    sandbox.refused("merge --checkpoint runs/base --out new", 4, &["has no adapters to merge"]);
     // A matrix that is not the layer's is refused before anything is written.
     fs::create_dir_all(sandbox.path("bad")).expect("a folder");
     for name in ["adapter_config.json", "config.json"] {
@@ -201,9 +176,18 @@ fn merged_weights_are_the_model_with_its_adapters() {
         let header = 8 + u64::from_le_bytes(matrices[..8].try_into().unwrap()) as usize;
         fs::write(sandbox.path("bad/adapter_model.safetensors"), [&changed[..header], &matrices[header..]].concat())
             .expect("a file");
-        refused(&sandbox, "merge --checkpoint bad --out new", 4, &["error: "]);
+        sandbox.refused("merge --checkpoint bad --out new", 4, &["error: "]);
     }
     assert!(!sandbox.path("new").exists());
+    // Two processes do not write into one folder, and what a killed one left is not in the next one's.
+    sandbox.write(".merging-new/left.safetensors", "of a merge that was killed");
+    let lock = plimsoll_files::FolderLock::take(&sandbox.path(".merging-new")).expect("it is free");
+    let merge = "merge --checkpoint runs/adapted --out new --device cpu --no-check";
+    sandbox.refused(merge, 2, &["another process is merging into new", "another `--out`"]);
+    assert!(sandbox.path(".merging-new/left.safetensors").exists(), "the other process's files stay");
+    drop(lock);
+    sandbox.must(merge);
+    assert!(!sandbox.path("new/left.safetensors").exists() && !sandbox.path("new/lock").exists());
     let left = fs::read_dir(sandbox.path(".")).expect("a folder").map(|entry| entry.unwrap().file_name());
     assert!(!left.into_iter().any(|name| name.to_string_lossy().starts_with(".merging")));
 }
@@ -219,9 +203,9 @@ fn adapters_over_codes_are_merged_into_either_weights() {
             "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1,
             "eos_token_id": 2, "tie_word_embeddings": true}"#,
     );
-    must(&sandbox, &format!("train {DATA} --tokenizer bytes --model phi/config.json --name base --max-steps 2"));
+    sandbox.must(&format!("train {DATA} --tokenizer bytes --model phi/config.json --name base --max-steps 2"));
     let flags = "--method qlora --lora-rank 4 --learning-rate 0.02";
-    must(&sandbox, &format!("train {DATA} --init runs/base/model --name coded --max-steps 4 {flags}"));
+    sandbox.must(&format!("train {DATA} --init runs/base/model --name coded --max-steps 4 {flags}"));
     // `generate` stores the weights as the run does.
     let trained = logits(&sandbox, "runs/coded", "");
     assert_eq!(trained, logits(&sandbox, "runs/coded", "--base-weights nf4"));
@@ -251,7 +235,7 @@ fn a_file_of_another_trainer_with_adapters_runs() {
          gradient_accumulation_steps: 2\nmax_steps: 2\nadapter: lora\nlora_r: 2\nlora_alpha: 6\nlora_dropout: 0.1\n\
          lora_target_modules: [c_attn, c_fc]\n",
     );
-    must(&sandbox, "train --config axolotl.yaml --name of-file --device cpu --cache-dir cache --sample-tokens 0");
+    sandbox.must("train --config axolotl.yaml --name of-file --device cpu --cache-dir cache --sample-tokens 0");
     let config = fs::read_to_string(file(&sandbox, "of-file", 2, "adapter_config.json")).expect("adapters");
     let config: serde_json::Value = serde_json::from_str(&config).expect("JSON");
     assert_eq!((&config["r"], &config["lora_alpha"]), (&2.into(), &6.into()));

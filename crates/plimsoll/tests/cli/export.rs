@@ -12,29 +12,15 @@ const DATA: &str =
 fn sandbox() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.write("text.txt", "ships are loaded to their line. ".repeat(60));
-    must(&sandbox, &format!("train {DATA} --name base --max-steps 1"));
+    sandbox.must(&format!("train {DATA} --name base --max-steps 1"));
     sandbox
-}
-
-fn must(sandbox: &Sandbox, command: &str) -> String {
-    let said = sandbox.run(command);
-    assert_eq!(said.code, Some(0), "{command}: {}", said.stderr);
-    String::from_utf8(said.stdout).expect("text")
-}
-
-fn refused(sandbox: &Sandbox, command: &str, code: i32, words: &[&str]) {
-    let said = sandbox.run(command);
-    assert_eq!(said.code, Some(code), "{command}: {}", said.stderr);
-    for word in words {
-        assert!(said.stderr.contains(word), "{command}: `{word}` is not in {}", said.stderr);
-    }
 }
 
 #[test]
 fn a_run_is_exported_with_its_tokenizer() {
     let sandbox = sandbox();
     let before = sandbox.tree("runs/base");
-    let said = must(&sandbox, "export --checkpoint runs/base --gguf f16 --out base.gguf --ollama");
+    let said = sandbox.must("export --checkpoint runs/base --gguf f16 --out base.gguf --ollama");
     assert!(said.starts_with("base.gguf: ") && said.contains(" F16"), "{said}");
     let file = sandbox.read("base.gguf");
     assert_eq!(file[..4], *b"GGUF");
@@ -43,7 +29,7 @@ fn a_run_is_exported_with_its_tokenizer() {
     assert_eq!(sandbox.text("Modelfile"), "FROM ./base.gguf\n");
     // The same weights give the same file, and a checkpoint is as good as its run.
     let checkpoint = "runs/base/checkpoints/step-000001";
-    let told = must(&sandbox, &format!("export --checkpoint {checkpoint} --gguf F32 --out base.gguf --json"));
+    let told = sandbox.must(&format!("export --checkpoint {checkpoint} --gguf F32 --out base.gguf --json"));
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!((&told["type"], &told["bytes"]), (&json!("F32"), &json!(sandbox.read("base.gguf").len())));
     assert!(before == sandbox.tree("runs/base"), "the run stays as it is");
@@ -53,18 +39,18 @@ fn a_run_is_exported_with_its_tokenizer() {
 fn adapters_are_exported_alone() {
     let sandbox = sandbox();
     let lora = "--method lora --lora-rank 2 --init runs/base/model";
-    must(&sandbox, &format!("train {DATA} {lora} --name adapted --max-steps 1"));
+    sandbox.must(&format!("train {DATA} {lora} --name adapted --max-steps 1"));
     let export = "export --checkpoint runs/adapted --out adapters.gguf --ollama";
-    must(&sandbox, &format!("{export} --gguf F16"));
+    sandbox.must(&format!("{export} --gguf F16"));
     let file = sandbox.read("adapters.gguf");
     let has = |text: &str| file.windows(text.len()).any(|part| part == text.as_bytes());
     assert!(has("adapter.lora.alpha") && has("blk.0.attn_qkv.weight.lora_a") && !has("token_embd"));
     let modelfile = sandbox.text("Modelfile");
     assert!(modelfile.starts_with("FROM /") && modelfile.contains("\nADAPTER ./adapters.gguf\n"), "{modelfile}");
-    refused(&sandbox, &format!("{export} --gguf Q8_0"), 2, &["has adapters, which have no `--gguf Q8_0`", "hint: "]);
-    must(&sandbox, &format!("train {DATA} {lora} --lora-modules-to-save ln_f --name whole --max-steps 1"));
+    sandbox.refused(&format!("{export} --gguf Q8_0"), 2, &["has adapters, which have no `--gguf Q8_0`", "hint: "]);
+    sandbox.must(&format!("train {DATA} {lora} --lora-modules-to-save ln_f --name whole --max-steps 1"));
     let whole = "export --checkpoint runs/whole --gguf F16 --out whole.gguf";
-    refused(&sandbox, whole, 4, &["`transformer.ln_f.", "was trained whole", "hint: "]);
+    sandbox.refused(whole, 4, &["`transformer.ln_f.", "was trained whole", "hint: "]);
     assert!(!sandbox.path("whole.gguf").exists());
 }
 
@@ -72,12 +58,12 @@ fn adapters_are_exported_alone() {
 fn what_cannot_be_exported_is_refused_before_a_file_is_written() {
     let sandbox = sandbox();
     let export = "export --checkpoint runs/base --gguf F16 --out";
-    refused(&sandbox, "export --checkpoint runs/base --gguf Q3 --out base.gguf", 2, &["Q3", "Q4_K_M"]);
-    refused(&sandbox, &format!("{export} missing/base.gguf"), 5, &["missing/base.gguf", "hint: create the folder"]);
-    refused(&sandbox, &format!("{export} runs"), 5, &["runs", "hint: `--out`"]);
+    sandbox.refused("export --checkpoint runs/base --gguf Q3 --out base.gguf", 2, &["Q3", "Q4_K_M"]);
+    sandbox.refused(&format!("{export} missing/base.gguf"), 5, &["missing/base.gguf", "hint: create the folder"]);
+    sandbox.refused(&format!("{export} runs"), 5, &["runs", "hint: `--out`"]);
     #[cfg(target_os = "linux")]
-    refused(&sandbox, &format!("{export} /proc/base.gguf"), 5, &["/proc/base.gguf needs ", "0 B is free", "hint: "]);
-    refused(&sandbox, "export --checkpoint missing --gguf F16 --out base.gguf", 4, &["missing is neither a run"]);
+    sandbox.refused(&format!("{export} /proc/base.gguf"), 5, &["/proc/base.gguf needs ", "0 B is free", "hint: "]);
+    sandbox.refused("export --checkpoint missing --gguf F16 --out base.gguf", 4, &["missing is neither a run"]);
 
     let folder = sandbox.path("runs/base/checkpoints/step-000001");
     let copy = sandbox.path("other");
@@ -91,8 +77,7 @@ fn what_cannot_be_exported_is_refused_before_a_file_is_written() {
     });
     sandbox.write("other/config.json", ministral.to_string());
     let other = "export --checkpoint other --gguf F16 --out other.gguf";
-    refused(
-        &sandbox,
+    sandbox.refused(
         other,
         4,
         &["can't run this ministral model: it has no such architecture", "llama.cpp runs gpt2, llama"],
@@ -101,6 +86,6 @@ fn what_cannot_be_exported_is_refused_before_a_file_is_written() {
     let mut llama = ministral;
     llama["model_type"] = json!("llama");
     sandbox.write("other/config.json", llama.to_string());
-    refused(&sandbox, other, 4, &["model.safetensors"]);
+    sandbox.refused(other, 4, &["model.safetensors"]);
     assert!(!sandbox.path("other.gguf").exists() && !sandbox.path("base.gguf").exists());
 }

@@ -236,6 +236,24 @@ impl Sandbox {
         said
     }
 
+    /// Runs a command, which must succeed. Returns its stdout.
+    #[track_caller]
+    pub fn must(&self, arguments: &str) -> String {
+        let said = self.run(arguments);
+        assert_eq!(said.code, Some(0), "{arguments}: {}", said.stderr);
+        String::from_utf8(said.stdout).expect("text")
+    }
+
+    /// Runs a command, which must end with this code and these words in stderr.
+    #[track_caller]
+    pub fn refused(&self, arguments: &str, code: i32, words: &[&str]) {
+        let said = self.run(arguments);
+        assert_eq!(said.code, Some(code), "{arguments}: {}", said.stderr);
+        for word in words {
+            assert!(said.stderr.contains(word), "{arguments}: `{word}` is not in {}", said.stderr);
+        }
+    }
+
     /// Weights and moments of a checkpoint.
     pub fn tensors(&self, run: &str, step: u64) -> [Vec<u8>; 2] {
         let folder = format!("{run}/checkpoints/step-{step:06}");
