@@ -68,8 +68,26 @@ impl Lifetime {
     }
 }
 
+/// Most corrections of the initial state; each takes a replay.
+const CORRECTIONS: usize = 16;
+
 /// Replays a card's recording with its recorded settings.
 pub fn replay(record: &CardRecord, settings: &AllocatorSettings) -> Replay {
+    let (mut replay, taken) = replay_inferred(record, settings);
+    for _ in 0..CORRECTIONS {
+        let Some(start) = replay.start.corrected(&replay.agreement) else { break };
+        let corrected = replay_from(record, settings, start, taken.as_ref());
+        if corrected.agreement.addresses.equal <= replay.agreement.addresses.equal {
+            break;
+        }
+        replay = corrected;
+    }
+    replay
+}
+
+/// Replays from the initial state that the recording shows. Also returns the segment that was allocated just before it for the
+/// first event's request.
+fn replay_inferred(record: &CardRecord, settings: &AllocatorSettings) -> (Replay, Option<StartRange>) {
     let mut from_start = replay_from(record, settings, start(record, settings), None);
     // The oldest stored event may be the allocation for which a segment was allocated just before.
     let differs_at_once = from_start.agreement.first.iter().any(|difference| difference.event() == 0);
@@ -78,14 +96,14 @@ pub fn replay(record: &CardRecord, settings: &AllocatorSettings) -> Replay {
         let is_taken =
             |range: &StartRange| range.address == first.address && range.space.is_none() && range.used.is_empty();
         if let Some(taken) = start.ranges.iter().position(is_taken).map(|index| start.ranges.remove(index)) {
-            return replay_from(record, settings, std::mem::take(start), Some(taken));
+            return (replay_from(record, settings, std::mem::take(start), Some(&taken)), Some(taken));
         }
     }
-    from_start
+    (from_start, None)
 }
 
 /// Replays from an initial state. `taken` is the segment that was allocated just before for the first event's request.
-fn replay_from(record: &CardRecord, settings: &AllocatorSettings, start: Start, taken: Option<StartRange>) -> Replay {
+fn replay_from(record: &CardRecord, settings: &AllocatorSettings, start: Start, taken: Option<&StartRange>) -> Replay {
     let (allocator, blocks) = Allocator::restore(settings.clone(), &start.ranges);
     let lives = start.ranges.iter().flat_map(|range| &range.used).zip(blocks);
     let agreement = Agreement { contradictions: start.contradictions, ..Agreement::default() };
@@ -115,7 +133,7 @@ fn replay_from(record: &CardRecord, settings: &AllocatorSettings, start: Start, 
         forward.begin(life, id);
     }
     forward.note_memory();
-    if let Some(StartRange { address, bytes, stream, .. }) = taken {
+    if let Some(&StartRange { address, bytes, stream, .. }) = taken {
         forward.driver.granted.push_back(DriverEvent { kind: DriverEventKind::Take, address, bytes, stream });
     }
     forward.run(&record.events);

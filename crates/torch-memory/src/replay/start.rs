@@ -3,15 +3,17 @@
 //! Blocks and segments follow from the events. Two properties do not, and are inferred:
 //! - the size of a block that existed before the recording and was freed during it: its rounded size, plus the rest up
 //!   to its neighbor if that is too small for a free block. If a free block follows, it starts where the first
-//!   allocation from it is placed; if there is none, the file does not show it;
+//!   allocation from it is placed. If there is none, the rounded size is assumed until the simulation uses a free block
+//!   that PyTorch did not use ([`Start::corrected`]);
 //! - the start of an expandable segment: the lowest address at which it had memory.
 
+use super::agreement::{Agreement, Difference};
 use crate::allocator::{Part, SMALL, StartRange};
 use crate::snapshot::{Action, AllocatorSettings, BlockState, CardRecord, PoolId, StackId, TraceEvent};
 use std::collections::BTreeMap;
 
 /// The state before the first event.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Start {
     /// Mapped ranges, by address.
     pub ranges: Vec<StartRange>,
@@ -31,6 +33,8 @@ pub struct StartBlock {
     pub address: u64,
     /// Its size.
     pub bytes: u64,
+    /// The largest size that the recording allows.
+    pub most: u64,
     /// Size requested by the program.
     pub requested: u64,
     /// Its stream.
@@ -79,6 +83,25 @@ impl PrivateRanges {
     pub fn pool(&self, address: u64, event: usize) -> PoolId {
         let holds = |range: &&PrivateRange| range.from <= address && address < range.until && range.since <= event;
         self.0.iter().find(holds).map_or((0, 0), |range| range.pool)
+    }
+}
+
+impl Start {
+    /// Another state that the recording allows, after a simulation that placed a block elsewhere than PyTorch: the block
+    /// before it is larger, so that no free block is there. `None` if its size is known.
+    pub fn corrected(&self, agreement: &Agreement) -> Option<Self> {
+        let simulated = agreement.first.iter().find_map(|difference| match difference {
+            Difference::Address { simulated, .. } => Some(*simulated),
+            Difference::Segments { .. } => None,
+        })?;
+        let is_before = |block: &StartBlock| block.address + block.bytes == simulated && block.most > block.bytes;
+        let index = self.blocks.iter().position(is_before)?;
+        let mut corrected = self.clone();
+        let block = &mut corrected.blocks[index];
+        block.bytes = block.most;
+        let mut parts = corrected.ranges.iter_mut().flat_map(|range| &mut range.used);
+        parts.find(|part| part.address == block.address)?.bytes = block.most;
+        Some(corrected)
     }
 }
 
@@ -255,28 +278,29 @@ impl Backwards {
                 let floor = parts.last().map_or(address, |part| part.address + part.bytes);
                 let ceiling = used.peek().map_or(end, |(next, _)| (*next).min(end));
                 let rounded = settings.rounded(block.requested);
-                let bytes = block.bytes.unwrap_or_else(|| {
-                    let room = ceiling - at;
+                let size = |room: u64| {
                     let rest = room.saturating_sub(rounded);
                     if expandable || small || rounded >= room {
-                        return rounded;
+                        return [rounded; 2];
                     }
                     let all_of_it =
                         |rest| rest <= SMALL || settings.max_split_bytes.is_some_and(|limit| rounded >= limit);
                     let next = block.next.filter(|next| *next < ceiling).map(|next| next - at);
                     match next.filter(|bytes| *bytes >= rounded && all_of_it(bytes - rounded)) {
-                        Some(bytes) => bytes,
-                        None if all_of_it(rest) => room,
-                        None => rounded,
+                        Some(bytes) => [bytes; 2],
+                        None if all_of_it(rest) => [room; 2],
+                        None => [rounded, rounded + SMALL],
                     }
-                });
+                };
+                let [bytes, most] = block.bytes.map_or_else(|| size(ceiling - at), |bytes| [bytes; 2]);
                 if at < floor || at + bytes > ceiling {
                     contradictions += 1;
                     continue;
                 }
                 let requested = block.requested.min(bytes);
                 parts.push(Part { address: at, bytes, requested });
-                start.blocks.push(StartBlock { address: at, bytes, requested, stream, stack: block.stack, pool });
+                let stack = block.stack;
+                start.blocks.push(StartBlock { address: at, bytes, most, requested, stream, stack, pool });
             }
             start.ranges.push(StartRange { address, bytes, stream, small, pool, space, used: parts });
         }
