@@ -28,6 +28,19 @@ impl Arena {
         self.memory.as_mut_ptr()
     }
 
+    /// Extends or shortens it, and moves it if necessary. The contents stay up to the smaller size.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn remap(&mut self, bytes: usize) -> std::io::Result<()> {
+        // SAFETY: the mapping has no file, so every byte of any length exists; `self` is borrowed mutably, so no slice of the
+        // old place remains.
+        unsafe { self.memory.remap(bytes, memmap2::RemapOptions::new().may_move(true)) }
+    }
+
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    fn remap(&mut self, _bytes: usize) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
     /// Bytes of its pages that are in memory now, in whole pages; `None` if the system does not report them.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         resident::bytes(&self.memory)

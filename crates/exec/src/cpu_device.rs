@@ -61,6 +61,17 @@ impl Device for CpuDevice {
         Ok(())
     }
 
+    fn can_exchange(&self, loaded: &Plan, next: &Plan) -> bool {
+        Supply::can_resize(&loaded.arenas(), &next.arenas())
+    }
+
+    fn exchange(&mut self, _: &Plan, next: &Plan) -> Result<(), DeviceError> {
+        let runner = self.runner.as_mut().expect("a plan is loaded before another one");
+        self.supply.resize(runner.arenas_mut(), &next.arenas())?;
+        self.arenas = next.arenas().map(|_, &bytes| ArenaUse::untouched(bytes));
+        Ok(())
+    }
+
     fn write(&mut self, plan: &Plan, tensor: TensorId, bytes: &[u8]) -> Result<(), DeviceError> {
         let (memory, region) = (plan[tensor].memory, check_size(plan, tensor, bytes.len())?);
         self.touch(memory, region);

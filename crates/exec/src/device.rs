@@ -146,6 +146,20 @@ pub trait Device {
     /// allocated later. Persistent tensors are zero. Errors: `NoRoom`.
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError>;
 
+    /// Whether [`exchange`](Self::exchange) can replace the loaded plan by `next`, which
+    /// [keeps its places](Plan::keeps_places_of).
+    fn can_exchange(&self, _loaded: &Plan, _next: &Plan) -> bool {
+        false
+    }
+
+    /// Replaces the loaded plan by `next`, for which [`can_exchange`](Self::can_exchange) is true, between two steps. Persistent
+    /// tensors keep their contents, except gradients, and each arena grows or shrinks where it is. Errors: `NoRoom` and the
+    /// device's; unless the device itself failed, `loaded` stays loaded.
+    fn exchange(&mut self, _loaded: &Plan, _next: &Plan) -> Result<(), DeviceError> {
+        let problem = "this device does not exchange plans".to_owned();
+        Err(DeviceError::BadStep { step: "exchange".to_owned(), problem })
+    }
+
     /// Notes for the user about the loaded plan.
     fn notes(&self) -> Vec<String> {
         Vec::new()

@@ -31,6 +31,11 @@ impl HostRunner {
         &self.arenas[memory]
     }
 
+    /// All arenas, mutable.
+    pub(crate) fn arenas_mut(&mut self) -> &mut PerMemory<Arena> {
+        &mut self.arenas
+    }
+
     /// Bytes of all arenas that the system keeps in memory; `None` if it does not report them.
     pub(crate) fn resident_bytes(&self) -> Option<u64> {
         self.arenas.values().map(Arena::resident_bytes).sum()

@@ -186,6 +186,19 @@ impl Device for NullDevice {
         Ok(())
     }
 
+    fn can_exchange(&self, _: &Plan, _: &Plan) -> bool {
+        true
+    }
+
+    /// What is not persistent is written again before it is read.
+    fn exchange(&mut self, loaded: &Plan, next: &Plan) -> Result<(), DeviceError> {
+        if !next.keeps_places_of(loaded) {
+            let problem = "it does not keep the places of the loaded plan".to_owned();
+            return Err(DeviceError::BadStep { step: "exchange".to_owned(), problem });
+        }
+        self.load(next)
+    }
+
     fn write(&mut self, plan: &Plan, tensor: TensorId, _bytes: &[u8]) -> Result<(), DeviceError> {
         let (memory, region) = (plan[tensor].memory, plan[tensor].region());
         self.touch("write", memory, region)?;

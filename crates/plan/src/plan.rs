@@ -243,6 +243,16 @@ impl Plan {
         self
     }
 
+    /// Whether all persistent tensors are where `loaded` has them, so that a device can replace `loaded` by this plan and keep
+    /// their contents.
+    pub fn keeps_places_of(&self, loaded: &Self) -> bool {
+        let persistent = |plan: &Self| {
+            let tensors = plan.tensors.iter().filter(|tensor| tensor.storage == Storage::Persistent);
+            tensors.map(|t| (t.name.clone(), t.ty.clone(), t.memory, t.offset)).collect::<Vec<_>>()
+        };
+        (self.targets, self.scalars) == (loaded.targets, loaded.scalars) && persistent(self) == persistent(loaded)
+    }
+
     /// The sizes of the arenas.
     pub fn arenas(&self) -> PerMemory<u64> {
         self.memories.map(|_, planned| planned.peak_bytes)

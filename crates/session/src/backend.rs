@@ -18,6 +18,17 @@ pub trait Backend {
     /// in words for the journal.
     fn plan(&self, current: &Found, budget: Bytes) -> Result<Found, String>;
 
+    /// Replaces the plan on the device by one that takes over its state ([`Engine::can_exchange`]), for this budget in bytes.
+    /// The inner error: there is no room for it, and the plan and the budget before stay. Errors: the device fails.
+    fn exchange(
+        &mut self,
+        engine: &mut Engine,
+        found: &Found,
+        _budget: Bytes,
+    ) -> Result<Result<(), DeviceError>, Self::Error> {
+        exchange(engine, found).map_err(Self::Error::from)
+    }
+
     /// Puts a plan on the device: when the session begins, and for each change of plan, after the engine of the plan before
     /// was dropped. `budget`: the budget in bytes that `found` was planned for, if it is another than before; on an error the
     /// one before stays. May replace `found` by a plan that fits if less memory is free by now. Errors: there is no room for
@@ -33,6 +44,15 @@ pub fn same_sums(request: &Request, found: &Found) -> Request {
     request.levers.head_chunk = Some(found.settings.head_chunk);
     request.levers.attention_rows = Some(found.settings.levers.attention_rows);
     request
+}
+
+/// [`Engine::exchange`]. The inner error: there is no room for the plan, and the plan before stays. Errors: the device fails.
+pub fn exchange(engine: &mut Engine, found: &Found) -> Result<Result<(), DeviceError>, SessionError> {
+    match engine.exchange(&found.graph, found.plan.clone()) {
+        Ok(()) => Ok(Ok(())),
+        Err(TrainError::Device(refused @ DeviceError::NoRoom { .. })) => Ok(Err(refused)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Bytes of a plan's arenas, on the device and on the host.

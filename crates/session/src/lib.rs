@@ -103,7 +103,7 @@ mod waiting;
 mod watch;
 mod watched;
 
-pub use backend::{Backend, OnDevice, arenas, same_sums};
+pub use backend::{Backend, OnDevice, arenas, exchange, same_sums};
 pub use control::{Control, SampleTap};
 pub use error::SessionError;
 pub use heat::{Guarded, HeatMessage};

@@ -7,7 +7,7 @@ use crate::orders::{Change, Next, Target};
 use crate::watch::Watch;
 use plimsoll_plan::{Found, Refusal};
 use plimsoll_telemetry::{EnergyUse, Event};
-use plimsoll_train::{Ending, MicroBatch, Pace};
+use plimsoll_train::{Ending, Engine, MicroBatch, Pace};
 use plimsoll_units::Seconds;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -187,6 +187,12 @@ impl<B: Backend> Pace for SessionPace<'_, B> {
 
     fn wants_checkpoint(&self) -> bool {
         std::mem::take(&mut self.watch.control.shared.lock().memory.wants_checkpoint)
+    }
+
+    fn keeps_state(&self, engine: &Engine) -> bool {
+        let state = self.watch.control.shared.lock();
+        let next = state.asked.next.as_ref().map(|next| &next.target);
+        matches!(next, Some(Target::Plan(_, found)) if engine.can_exchange(&found.plan))
     }
 
     fn keeps_plan(&self, step: u64, reason: &str) {

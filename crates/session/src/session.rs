@@ -17,7 +17,7 @@ use plimsoll_data::Dataset;
 use plimsoll_plan::{Found, Refusal};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_train::checkpoint::room;
-use plimsoll_train::{Ending, Engine, Outcome, RunFolder, Start, TrainError, Trainer, TrainerConfig};
+use plimsoll_train::{Ending, Engine, Outcome, Position, RunFolder, Start, TrainError, Trainer, TrainerConfig};
 use plimsoll_units::Bytes;
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -119,8 +119,13 @@ impl<B: Backend> Session<B> {
     }
 
     fn through_all_plans(&mut self, observer: &mut dyn Observer<B>) -> Result<Outcome, B::Error> {
-        let mut outcome = self.by_one_plan(observer, true)?;
+        let mut outcome = self.by_one_plan(observer, None, true)?;
         while let Some(next) = self.watch.take_next().filter(|_| outcome.ending == Ending::Replanned) {
+            if let Some(position) = outcome.position.take() {
+                self.exchange_plan(next).map_err(|error| observer.explain(error, &self.setup()))?;
+                outcome = self.by_one_plan(observer, Some(position), false)?;
+                continue;
+            }
             let (step, checkpoint) = outcome.saved.clone().expect("a plan changes after a checkpoint");
             self.start = Start::Resume(checkpoint);
             let changed = self.change_plan(next).map_err(|error| observer.explain(error, &self.setup()))?;
@@ -131,17 +136,23 @@ impl<B: Backend> Session<B> {
                     return Ok(outcome.end_saved(ending, &events, &self.folder, &mut |event| observer.take(event)));
                 }
             }
-            outcome = self.by_one_plan(observer, false)?;
+            outcome = self.by_one_plan(observer, None, false)?;
         }
         Ok(outcome)
     }
 
-    /// Trains from the current start by the plan that is loaded. `is_first`: whether the session begins.
-    fn by_one_plan(&mut self, observer: &mut dyn Observer<B>, is_first: bool) -> Result<Outcome, B::Error> {
+    /// Trains by the plan that is loaded, from the position whose state is on the device, else from the current start.
+    /// `is_first`: whether the session begins.
+    fn by_one_plan(
+        &mut self,
+        observer: &mut dyn Observer<B>,
+        position: Option<Position>,
+        is_first: bool,
+    ) -> Result<Outcome, B::Error> {
         let (setup, engine) = self.with_engine();
         let mut files = files_of(&setup, engine);
         files.extend(observer.plan_begins(&setup)?);
-        let ended = self.steps(observer, is_first, &files)?;
+        let ended = self.steps(observer, position, is_first, &files)?;
         observer.plan_ends(ended.as_ref().ok());
         ended.map_err(|error| observer.explain(error.into(), &self.setup()))
     }
@@ -150,6 +161,7 @@ impl<B: Backend> Session<B> {
     fn steps(
         &mut self,
         observer: &mut dyn Observer<B>,
+        position: Option<Position>,
         is_first: bool,
         files: &[(PathBuf, Vec<u8>)],
     ) -> Result<Result<Outcome, SessionError>, B::Error> {
@@ -166,7 +178,11 @@ impl<B: Backend> Session<B> {
             stop: &stop,
             pace: &SessionPace { watch, backend, found },
         };
-        let started = run.start(start).map_err(SessionError::from)?;
+        let started = match position {
+            Some(position) => run.start_at(position),
+            None => run.start(start),
+        };
+        let started = started.map_err(SessionError::from)?;
         // Only a start that is accepted replaces the settings of an earlier session.
         for (path, contents) in files {
             folder.write(path, contents).map_err(SessionError::from)?;
@@ -210,6 +226,25 @@ impl<B: Backend> Session<B> {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Replaces the plan by the next one, which takes over the state on the device; if there is no room for it, the plan stays,
+    /// and the order is refused. Errors: the device fails.
+    fn exchange_plan(&mut self, next: Next) -> Result<(), B::Error> {
+        let Next { order, step, target, .. } = next;
+        let Target::Plan(budget, found) = target else { panic!("only another plan keeps the state") };
+        self.watch.begin_change();
+        match self.backend.exchange(loaded(&mut self.engine), &found, budget)? {
+            Ok(()) => {
+                self.found = *found;
+                self.watch.reside(Some(&self.found.plan), Some(order));
+            }
+            Err(refused) => {
+                self.watch.refuse(step, order, Refusal::NoRoom, no_room(&refused));
+                self.watch.reside(Some(&self.found.plan), None);
+            }
+        }
+        Ok(())
     }
 
     /// Loads the plan of an order. The device must be empty.

@@ -7,12 +7,14 @@ use plimsoll_telemetry::{Attempts, Branches, Event, Journal, Sink as _};
 impl Trainer<'_> {
     /// Performs the work after the last step. A refusal by the disk is part of the outcome, not an error.
     /// Errors: the device fails.
-    pub(crate) fn end(&mut self, session: &mut Session<'_>, mut ending: Ending) -> Result<Outcome, TrainError> {
-        if ending == Ending::Finished && session.evaluated != Some(session.step) && !self.evaluate(session)? {
+    pub(crate) fn end(&mut self, mut session: Session<'_>, mut ending: Ending) -> Result<Outcome, TrainError> {
+        let is_evaluated = session.position.evaluated == Some(session.position.step);
+        if ending == Ending::Finished && !is_evaluated && !self.evaluate(&mut session)? {
             ending = Ending::Interrupted;
         }
-        if ending != Ending::Diverged && !session.is_saved() {
-            self.checkpoint(session)?;
+        let stays = ending == Ending::Replanned && self.pace.keeps_state(self.engine);
+        if ending != Ending::Diverged && !stays && !session.is_saved() {
+            self.checkpoint(&mut session)?;
         }
         if session.is_corrupt {
             ending = Ending::Diverged;
@@ -23,12 +25,12 @@ impl Trainer<'_> {
         if let Some(energy) = self.pace.energy() {
             session.emit(Event::Energy(energy));
         }
-        let is_lost = ending != Ending::Diverged && !session.is_saved();
-        let unsaved = is_lost.then(|| session.save_failure.clone().unwrap_or_default());
-        let step = session.step;
+        let is_lost = ending != Ending::Diverged && !stays && !session.is_saved();
+        let unsaved = is_lost.then(|| session.position.save_failure.clone().unwrap_or_default());
+        let step = session.position.step;
         match ending {
             _ if unsaved.is_some() => {
-                let (saved_step, checkpoint) = session.saved.clone().unzip();
+                let (saved_step, checkpoint) = session.position.saved.clone().unzip();
                 session.emit(Event::Unsaved { step, saved_step, checkpoint });
             }
             Ending::Finished => session.emit(Event::Finished { step, seconds: session.seconds() }),
@@ -39,23 +41,25 @@ impl Trainer<'_> {
         }
         session.sinks.finish();
         let status = if unsaved.is_some() { "unsaved" } else { status(ending) };
-        let report = self.report(session, status);
+        let report = self.report(&session, status);
         let text = serde_json::to_string_pretty(&report).expect("a report is plain data");
         let unreported = self.folder.write(&self.folder.report(), text.as_bytes()).err();
-        Ok(Outcome { ending, report, saved: session.saved.clone(), unsaved, unreported })
+        let saved = session.position.saved.clone();
+        let position = stays.then(|| session.into_position());
+        Ok(Outcome { ending, report, saved, position, unsaved, unreported })
     }
 
     fn report(&self, session: &Session<'_>, status: &str) -> Report {
         let history = self.history(session);
         let energy = self.pace.energy();
-        let tokens = session.seen.tokens;
+        let tokens = session.position.seen.tokens;
         Report {
             energy_j_per_token: energy.as_ref().filter(|_| tokens > 0).map(|energy| energy.energy_j / tokens as f64),
             energy,
             name: self.config.name.clone(),
             status: status.to_owned(),
-            branch: session.branch,
-            saved_step: session.saved.as_ref().map(|(step, _)| *step),
+            branch: session.position.branch,
+            saved_step: session.position.saved.as_ref().map(|(step, _)| *step),
             journal_events_lost: session.sinks.reported_lost(),
             attempts: Attempts::read(&self.folder.journal(), status == "replanned"),
             safe_settings: self.config.safe_settings.clone(),
@@ -64,11 +68,11 @@ impl Trainer<'_> {
             losses: history.losses,
             eval: history.eval,
             memory: history.memory,
-            tokens_seen: session.seen.tokens,
-            target_tokens: session.seen.targets,
-            padding_tokens: session.seen.padding,
-            truncated_samples: session.seen.truncated,
-            updates_skipped: session.step - session.updates,
+            tokens_seen: session.position.seen.tokens,
+            target_tokens: session.position.seen.targets,
+            padding_tokens: session.position.seen.padding,
+            truncated_samples: session.position.seen.truncated,
+            updates_skipped: session.position.step - session.position.updates,
             seconds: session.seconds(),
         }
     }
@@ -77,11 +81,11 @@ impl Trainer<'_> {
     /// are.
     fn history(&self, session: &Session<'_>) -> History {
         let branches = Branches::read(&self.folder.checkpoints());
-        let known = branches
-            .ok()
-            .and_then(|branches| History::read_known(&self.folder.journal(), &branches.lineage(), session.step).ok());
+        let known = branches.ok().and_then(|branches| {
+            History::read_known(&self.folder.journal(), &branches.lineage(), session.position.step).ok()
+        });
         let mut history = known.unwrap_or_default();
-        history.losses.resize(session.step as usize, None);
+        history.losses.resize(session.position.step as usize, None);
         history
     }
 }

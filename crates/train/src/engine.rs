@@ -1,5 +1,6 @@
 //! Executes a plan on a device: loads it once, initializes or fills the weights, runs programs.
 
+use crate::undo::updates_early;
 use crate::{Footprint, Profile, TrainError};
 use plimsoll_data::Batch;
 use plimsoll_exec::cuda::ProductChoices;
@@ -70,6 +71,28 @@ impl Engine {
             planned_bytes_of_what_ran: 0,
             profile: None,
         })
+    }
+
+    /// Whether [`exchange`](Self::exchange) can replace the plan by another one: the state has the same places in both, and the
+    /// device can change its arena.
+    pub fn can_exchange(&self, next: &Plan) -> bool {
+        next.keeps_places_of(&self.plan)
+            && (updates_early(&self.plan) || !updates_early(next))
+            && self.device.can_exchange(&self.plan, next)
+    }
+
+    /// Replaces the plan between two steps by one for which [`can_exchange`](Self::can_exchange) is true. The state stays where
+    /// it is. Errors: `Unsound`; `Device` if the arena can't grow, and then the plan stays, or if the device failed.
+    pub fn exchange(&mut self, graph: &Graph, next: Plan) -> Result<(), TrainError> {
+        validate(&next)?;
+        self.device.exchange(&self.plan, &next)?;
+        self.plan = next;
+        self.parameters.clone_from(&graph.parameters);
+        self.allocations_at_first_step = None;
+        self.planned_bytes_of_what_ran = 0;
+        self.footprint.exchanged();
+        self.footprint.measure_device(self.device.as_ref());
+        Ok(())
     }
 
     /// The plan.

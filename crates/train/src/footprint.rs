@@ -35,6 +35,11 @@ impl Footprint {
         Self { peak_rss_before_load_bytes: peak_rss().map(|b| b.0), ..Self::default() }
     }
 
+    /// Another plan has replaced the one that was measured, in the same process.
+    pub(crate) fn exchanged(&mut self) {
+        self.arena_resident_peak_bytes = None;
+    }
+
     /// Measures the device's memory for its plan, and the process's memory.
     pub(crate) fn measure_device(&mut self, device: &dyn Device) {
         self.measure(device.resident_bytes(), device.resident_in_process_bytes());

@@ -52,4 +52,5 @@ pub use profile::{Profile, TimedStep};
 pub use report::{Evaluation, Measured, MemoryAtStep, PlanSummary, Report, percentile};
 pub use run::{Base, Start, Trainer, TrainerConfig};
 pub use schedule::{Length, Progress, Schedule, Shape};
+pub use session::Position;
 pub use trainer::Started;

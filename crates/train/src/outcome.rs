@@ -1,6 +1,6 @@
 //! How a session of a run ended. Not here: what is due at its end (`ending.rs`).
 
-use crate::{FolderError, Report};
+use crate::{FolderError, Position, Report};
 use std::path::PathBuf;
 
 /// Why a session ended.
@@ -27,6 +27,8 @@ pub struct Outcome {
     pub report: Report,
     /// The newest complete checkpoint on disk, and its step.
     pub saved: Option<(u64, PathBuf)>,
+    /// Where the run is, if the plan with which it restarts takes over the state on the device.
+    pub position: Option<Position>,
     /// Why the state after the last step is not on disk; `None` if it is. A divergence requires no checkpoint.
     pub unsaved: Option<String>,
     /// Why report.json is not on disk; `None` if it is.

@@ -2,7 +2,7 @@
 //! change results. Not here: the decisions (`plimsoll-heat`, `plimsoll-orders`), and monitoring of cards
 //! (`plimsoll-telemetry`).
 
-use crate::Ending;
+use crate::{Ending, Engine};
 use plimsoll_telemetry::{EnergyUse, Event};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
@@ -69,6 +69,11 @@ pub trait Pace {
     /// Why the run should save and end after this step; `None` to continue. May be slow: it may check whether another
     /// plan fits.
     fn ends(&self, step: u64) -> Option<Ending>;
+
+    /// Whether the plan with which the run is to restart takes over the state on the device, so that no checkpoint is needed.
+    fn keeps_state(&self, _engine: &Engine) -> bool {
+        false
+    }
 
     /// Called if the state after this step could not be saved, so the run continues with its current plan.
     fn keeps_plan(&self, step: u64, reason: &str);

@@ -4,7 +4,7 @@ use crate::checkpoint::{self, CheckpointError, RunState, TrainingCounts, check_s
 use crate::sinks::Sinks;
 use crate::start::load_first;
 use crate::step::Expected;
-use crate::undo::Undo;
+use crate::undo::{Undo, updates_early};
 use crate::{History, LossScale, Pace, Start, TrainError, Trainer};
 use plimsoll_telemetry::{Branches, Event, Journal, Origin};
 use std::mem;
@@ -20,40 +20,48 @@ pub(crate) struct Session<'a> {
     pace: &'a dyn Pace,
     /// The time at which it began, by the pace's clock.
     started: Duration,
-    seconds_before: f64,
     /// Total duration of pauses.
     pub paused: Duration,
-    /// The branch of the run.
-    pub branch: u64,
-    /// A checksum of the weights below the adapters.
-    pub base: Option<String>,
-    pub step: u64,
-    /// Number of updates: steps minus skipped updates.
-    pub updates: u64,
-    pub loss_scale: Option<LossScale>,
-    /// The newest complete checkpoint on disk, and its step.
-    pub saved: Option<(u64, PathBuf)>,
-    /// Why the last attempt to save failed; `None` if it succeeded.
-    pub save_failure: Option<String>,
-    /// When the last checkpoint of this session was complete.
-    pub saved_at: Option<Duration>,
     /// Whether values that are not finite kept the state from being saved.
     pub is_corrupt: bool,
+    pub position: Position,
+}
+
+/// Where a run is between two steps, without its tensors.
+#[derive(Debug)]
+pub struct Position {
+    /// Training time of the sessions before, without pauses.
+    seconds_before: f64,
+    /// The branch of the run.
+    pub(crate) branch: u64,
+    /// A checksum of the weights below the adapters.
+    pub(crate) base: Option<String>,
+    /// The last step.
+    pub(crate) step: u64,
+    /// Number of updates: steps minus skipped updates.
+    pub(crate) updates: u64,
+    pub(crate) loss_scale: Option<LossScale>,
+    /// The newest complete checkpoint on disk, and its step.
+    pub(crate) saved: Option<(u64, PathBuf)>,
+    /// Why the last attempt to save failed; `None` if it succeeded.
+    pub(crate) save_failure: Option<String>,
+    /// When the last checkpoint of this session was complete.
+    pub(crate) saved_at: Option<Duration>,
     /// Times measured in this session.
-    pub expected: Expected,
+    pub(crate) expected: Expected,
     /// The step of the last evaluation.
-    pub evaluated: Option<u64>,
+    pub(crate) evaluated: Option<u64>,
     /// Counts of what the model has been trained on.
-    pub seen: TrainingCounts,
+    pub(crate) seen: TrainingCounts,
     /// For plans that make some updates before all gradients are known.
-    pub undo: Option<Undo>,
+    pub(crate) undo: Option<Undo>,
 }
 
 impl Session<'_> {
     /// Training time, including earlier sessions, without pauses.
     pub fn seconds(&self) -> f64 {
         let time = self.pace.now().saturating_sub(self.started).saturating_sub(self.paused);
-        self.seconds_before + time.as_secs_f64()
+        self.position.seconds_before + time.as_secs_f64()
     }
 
     pub fn emit(&mut self, event: Event) {
@@ -63,9 +71,15 @@ impl Session<'_> {
         self.sinks.emit(&event);
     }
 
+    /// Where the run is, for a session that continues it.
+    pub fn into_position(self) -> Position {
+        let seconds_before = self.seconds();
+        Position { seconds_before, ..self.position }
+    }
+
     /// Whether the state after the last step is complete on disk.
     pub fn is_saved(&self) -> bool {
-        self.saved.as_ref().is_some_and(|(step, _)| *step == self.step)
+        self.position.saved.as_ref().is_some_and(|(step, _)| *step == self.position.step)
     }
 }
 
@@ -105,11 +119,7 @@ impl<'a> Trainer<'a> {
         checkpoint::sweep(self.folder);
         journal.set_branch(branches.current());
         let bytes = checkpoint::room(self.engine, &self.config.model_folder);
-        let mut session = Session {
-            sinks: Sinks::new(journal, mem::take(&mut self.sinks)),
-            pace: self.pace,
-            started: self.pace.now(),
-            paused: Duration::ZERO,
+        let mut position = Position {
             seconds_before: state.as_ref().map_or(0.0, |state| state.seconds),
             branch: branches.current(),
             base: self
@@ -125,7 +135,6 @@ impl<'a> Trainer<'a> {
             saved: None,
             save_failure: None,
             saved_at: None,
-            is_corrupt: false,
             expected: Expected {
                 step: Duration::ZERO,
                 save: Duration::from_secs_f64(bytes.0 as f64 / SAVE_BYTES_PER_S),
@@ -134,14 +143,34 @@ impl<'a> Trainer<'a> {
             seen: state.as_ref().map_or(TrainingCounts::default(), |state| state.seen),
             undo: None,
         };
-        session.undo = Undo::of(self.engine.plan(), start.clone(), session.step, self.config);
+        position.undo = Undo::of(self.engine.plan(), start.clone(), position.step, self.config);
         if let (Start::Resume(path), Some(state)) = (start, &state) {
             // The process that saved it may have ended before its name was durable. Unless it is now, the state is saved again.
             let settled = checkpoint::settle(self.folder.disk(), path, state);
-            session.saved = settled.ok().map(|()| (state.step, path.clone()));
+            position.saved = settled.ok().map(|()| (state.step, path.clone()));
         }
+        let mut session = self.session(journal, position);
         pending.into_iter().for_each(|event| session.emit(event));
         Ok(session)
+    }
+
+    /// Starts a session at a position whose state is in the engine.
+    pub(crate) fn begin_at(&mut self, mut position: Position) -> Result<Session<'a>, TrainError> {
+        let mut journal = Journal::open(self.folder.disk(), &self.folder.journal())?;
+        journal.set_branch(position.branch);
+        position.undo = position.undo.filter(|_| updates_early(self.engine.plan()));
+        Ok(self.session(journal, position))
+    }
+
+    fn session(&mut self, journal: Journal, position: Position) -> Session<'a> {
+        Session {
+            sinks: Sinks::new(journal, mem::take(&mut self.sinks)),
+            pace: self.pace,
+            started: self.pace.now(),
+            paused: Duration::ZERO,
+            is_corrupt: false,
+            position,
+        }
     }
 
     /// Loads the state of a checkpoint of this run. Errors: it is damaged, or belongs to another run.

@@ -4,7 +4,8 @@
 use crate::session::Session;
 use crate::step::run_paced_step;
 use crate::{
-    Ending, HeldOutLoss, Length, LossScale, MicroBatch, Outcome, Progress, Start, TrainError, Trainer, evaluate,
+    Ending, HeldOutLoss, Length, LossScale, MicroBatch, Outcome, Position, Progress, Start, TrainError, Trainer,
+    evaluate,
 };
 use plimsoll_data::{Loader, StepBatches};
 use plimsoll_graph::{MemoryId, ProgramKind, Scalars};
@@ -45,6 +46,13 @@ impl<'a> Trainer<'a> {
         self.start(start)?.run()
     }
 
+    /// Continues a run whose state is in the engine, after a session that ended at this position.
+    /// Errors: the journal can't be opened.
+    pub fn start_at(mut self, position: Position) -> Result<Started<'a>, TrainError> {
+        let session = self.begin_at(position)?;
+        Ok(Started { trainer: self, session })
+    }
+
     /// Loads the weights, or the full state of an earlier session. A refused start leaves the run's folder unchanged.
     /// Errors: the start can't be used, or there is nothing to train on.
     pub fn start(mut self, start: &Start) -> Result<Started<'a>, TrainError> {
@@ -69,33 +77,39 @@ impl<'a> Trainer<'a> {
             parameters: plan.parameters,
             planned_bytes: plan.needed()[MemoryId::DEVICE].0,
             budget_bytes: plan.budget().device().0,
-            first_step: session.step + 1,
+            first_step: session.position.step + 1,
             last_step,
         };
         session.emit(started);
         let ending = self.steps(&mut session, last_step)?;
-        self.end(&mut session, ending)
+        self.end(session, ending)
+    }
+
+    /// Whether the run may end for another plan after the session's step: that plan takes over the state on the device, or
+    /// resumes from a checkpoint. Errors: the device fails.
+    fn can_change_plan(&self, session: &mut Session<'_>) -> Result<bool, TrainError> {
+        Ok(self.pace.keeps_state(self.engine) || self.is_saved_for_another_plan(session)? || session.is_corrupt)
     }
 
     fn steps(&mut self, session: &mut Session<'_>, last_step: Option<u64>) -> Result<Ending, TrainError> {
         let (micro_batch, global_batch) = (self.engine.plan().micro_batch, self.engine.plan().global_batch);
         let dataset = Arc::clone(self.dataset);
-        let mut loader = Loader::start(dataset, session.step, global_batch, micro_batch, STEPS_AHEAD);
+        let mut loader = Loader::start(dataset, session.position.step, global_batch, micro_batch, STEPS_AHEAD);
         self.evaluate_late(session)?;
         loop {
             let part = match self.config.length {
                 Length::Duration(limit) => session.seconds() / limit.0,
                 Length::MaxSteps(_) | Length::Epochs(_) => 0.0,
             };
-            if last_step.is_some_and(|last| session.step >= last) || part >= 1.0 {
+            if last_step.is_some_and(|last| session.position.step >= last) || part >= 1.0 {
                 return self.all_made(session);
             }
-            self.pace.before_step(session.step + 1, self.stop, &mut |event| session.emit(event));
+            self.pace.before_step(session.position.step + 1, self.stop, &mut |event| session.emit(event));
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(Ending::Interrupted);
             }
-            if let Some(ending) = self.pace.ends(session.step)
-                && (ending != Ending::Replanned || self.is_saved_for_another_plan(session)? || session.is_corrupt)
+            if let Some(ending) = self.pace.ends(session.position.step)
+                && (ending != Ending::Replanned || self.can_change_plan(session)?)
             {
                 return Ok(ending);
             }
@@ -125,12 +139,18 @@ impl<'a> Trainer<'a> {
     /// The ending of a run that made all its steps. If every step's scaled gradients overflowed, the run has trained
     /// nothing and counts as diverged.
     fn all_made(&mut self, session: &mut Session<'_>) -> Result<Ending, TrainError> {
-        if session.step == 0 || session.updates > 0 {
+        if session.position.step == 0 || session.position.updates > 0 {
             return Ok(Ending::Finished);
         }
         let loss = self.engine.ports(ProgramKind::MicroStep).loss.expect("a micro-step yields a loss");
         let loss = Some(f64::from(self.engine.read_one(loss)?)).filter(|loss| loss.is_finite());
-        session.emit(Event::Diverged { step: session.step, loss, grad_norm: None, weights_whole: true, tensor: None });
+        session.emit(Event::Diverged {
+            step: session.position.step,
+            loss,
+            grad_norm: None,
+            weights_whole: true,
+            tensor: None,
+        });
         Ok(Ending::Diverged)
     }
 
@@ -144,18 +164,18 @@ impl<'a> Trainer<'a> {
         last_step: Option<u64>,
     ) -> Result<StepEnd, TrainError> {
         let (start, paused_before) = (self.pace.now(), session.paused);
-        let step = session.step + 1;
+        let step = session.position.step + 1;
         let learning_rate = self.config.schedule.at(Progress { step, part }, last_step);
         let scalars = Scalars {
             seed: self.config.seed,
             step,
-            update: session.updates + 1,
+            update: session.position.updates + 1,
             learning_rate: learning_rate as f32,
             loss_scale: 1.0 / batches.targets.max(1) as f32,
-            gradient_scale: session.loss_scale.map_or(1.0, |s| s.scale),
+            gradient_scale: session.position.loss_scale.map_or(1.0, |s| s.scale),
             ..Scalars::default()
         };
-        let expected = session.expected;
+        let expected = session.position.expected;
         let emit = &mut |event| session.emit(event);
         if !run_paced_step(self.engine, &batches.micro, scalars, expected, self.pace, self.stop, emit)? {
             return Ok(StepEnd::Dropped);
@@ -165,10 +185,10 @@ impl<'a> Trainer<'a> {
         let (loss, scaled_norm) = (f64::from(self.engine.read_one(loss)?), f64::from(self.engine.read_one(norm)?));
         let grad_norm = scaled_norm / f64::from(scalars.gradient_scale);
         let overflowed = loss.is_finite() && !grad_norm.is_finite();
-        if overflowed && session.loss_scale.as_mut().is_some_and(LossScale::overflowed) {
-            session.step = step;
-            session.seen.add(batches);
-            let loss_scale = session.loss_scale.map_or(1.0, |s| s.scale);
+        if overflowed && session.position.loss_scale.as_mut().is_some_and(LossScale::overflowed) {
+            session.position.step = step;
+            session.position.seen.add(batches);
+            let loss_scale = session.position.loss_scale.map_or(1.0, |s| s.scale);
             session.emit(Event::UpdateSkipped { step, loss, loss_scale });
             return Ok(StepEnd::Made);
         }
@@ -182,15 +202,15 @@ impl<'a> Trainer<'a> {
         self.engine.first_step_is_done();
         // Exclude pauses from the step time.
         let paused = session.paused - paused_before;
-        session.expected.step = self.pace.now().saturating_sub(start).saturating_sub(paused);
-        let step_ms = session.expected.step.as_secs_f64() * 1e3;
-        session.step = step;
-        session.updates += 1;
-        session.seen.add(batches);
-        if let Some(undo) = &mut session.undo {
+        session.position.expected.step = self.pace.now().saturating_sub(start).saturating_sub(paused);
+        let step_ms = session.position.expected.step.as_secs_f64() * 1e3;
+        session.position.step = step;
+        session.position.updates += 1;
+        session.position.seen.add(batches);
+        if let Some(undo) = &mut session.position.undo {
             undo.made(&scalars);
         }
-        if let Some(scale) = &mut session.loss_scale {
+        if let Some(scale) = &mut session.position.loss_scale {
             scale.good();
         }
         let event = Event::Step {
@@ -210,18 +230,21 @@ impl<'a> Trainer<'a> {
     /// unchanged unless updates were made early; if the loss is not finite, no gradient is finite, so nothing was
     /// updated.
     fn undo(&mut self, session: &mut Session<'_>, loss: f64) -> bool {
-        let Some(undo) = session.undo.take().filter(|_| !loss.is_nan()) else { return true };
-        session.emit(Event::Undoing { from: undo.first_step(), to: session.step });
+        let Some(undo) = session.position.undo.take().filter(|_| !loss.is_nan()) else { return true };
+        session.emit(Event::Undoing { from: undo.first_step(), to: session.position.step });
         undo.undo(self.engine, self.dataset, self.stop).unwrap_or(false)
     }
 
     fn evaluation_is_due(&self, session: &Session<'_>) -> bool {
-        self.config.eval_every.is_some_and(|every| session.step.is_multiple_of(every))
+        self.config.eval_every.is_some_and(|every| session.position.step.is_multiple_of(every))
     }
 
     /// Evaluates the restored state if the session before was stopped before it did.
     fn evaluate_late(&mut self, session: &mut Session<'_>) -> Result<(), TrainError> {
-        if session.step > 0 && self.evaluation_is_due(session) && session.evaluated != Some(session.step) {
+        if session.position.step > 0
+            && self.evaluation_is_due(session)
+            && session.position.evaluated != Some(session.position.step)
+        {
             self.evaluate(session)?;
         }
         Ok(())
@@ -229,7 +252,7 @@ impl<'a> Trainer<'a> {
 
     /// Evaluates the state after the session's step. Returns false if the run is asked to stop before it ends.
     pub(crate) fn evaluate(&mut self, session: &mut Session<'_>) -> Result<bool, TrainError> {
-        let (step, samples, pace, stop) = (session.step, self.config.eval_samples, self.pace, self.stop);
+        let (step, samples, pace, stop) = (session.position.step, self.config.eval_samples, self.pace, self.stop);
         let mut since = pace.now();
         let mut made = || {
             if pace.watches() {
@@ -246,7 +269,7 @@ impl<'a> Trainer<'a> {
             (HeldOutLoss::Mean { loss, targets }, _) => (loss, targets),
         };
         let average_loss = if let HeldOutLoss::Mean { loss, .. } = average { Some(loss) } else { None };
-        session.evaluated = Some(step);
+        session.position.evaluated = Some(step);
         session.emit(Event::Evaluated { step, loss, average_loss, tokens });
         Ok(true)
     }

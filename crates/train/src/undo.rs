@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The data needed to recompute the state before a step.
+#[derive(Debug)]
 pub(crate) struct Undo {
     /// The newest state that can be restored.
     origin: Start,
@@ -88,7 +89,7 @@ impl Undo {
 }
 
 /// Whether a step of this plan updates a parameter before it knows the norm of all gradients.
-fn updates_early(plan: &Plan) -> bool {
+pub(crate) fn updates_early(plan: &Plan) -> bool {
     let norm = plan.program(ProgramKind::Update).and_then(|update| update.ports.grad_norm);
     let early = |program: &PlannedProgram| {
         let update = program.steps.iter().position(|step| step.op.update().is_some());

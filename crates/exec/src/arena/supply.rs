@@ -67,6 +67,35 @@ impl Supply {
         }
         Ok(arenas)
     }
+
+    /// Whether [`resize`](Self::resize) can give arenas of the first sizes the second ones: the system extends mappings, and not
+    /// one arena grows while another shrinks, so that a refusal changes nothing.
+    pub(crate) fn can_resize(from: &PerMemory<u64>, to: &PerMemory<u64>) -> bool {
+        let pairs = || from.values().zip(to.values());
+        let is_one_way = pairs().all(|(from, to)| to >= from) || pairs().all(|(from, to)| to <= from);
+        cfg!(all(target_os = "linux", not(miri))) && from.values().count() == to.values().count() && is_one_way
+    }
+
+    /// Gives arenas other sizes, for which [`can_resize`](Self::can_resize) is true, and keeps the contents up to the smaller
+    /// one. All pages are in memory. Errors: `NoRoom`, and the arenas stay as they were.
+    pub(crate) fn resize(&mut self, arenas: &mut PerMemory<Arena>, sizes: &PerMemory<u64>) -> Result<(), DeviceError> {
+        let before = arenas.map(|_, arena| arena.size());
+        let growth = sizes.values().zip(before.values()).map(|(to, from)| to.saturating_sub(*from)).sum();
+        let mut reservation = Reservation { free: self.free, needed: growth, taken: 0 };
+        reservation.check()?;
+        for ((arena, &size), &from) in arenas.values_mut().zip(sizes.values()).zip(before.values()) {
+            if size == from {
+                continue;
+            }
+            self.asked += 1;
+            if let Err(refused) = reservation.resize(arena, size) {
+                let grown = arenas.values_mut().zip(before.values()).filter(|(arena, from)| arena.size() > **from);
+                grown.for_each(|(arena, from)| arena.remap(*from as usize).expect("a mapping can shrink"));
+                return Err(refused);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Arenas, some of whose pages may be in memory already.
@@ -86,13 +115,26 @@ impl Reservation {
         // Large pages save most address translation; if they are disabled, nothing is lost. The system uses one only if
         // the mapping contains all of its bytes, so they add no memory.
         let _ = memory.advise(memmap2::Advice::HugePage);
-        for start in (0..length).step_by(STEP) {
+        self.populate(&mut memory, 0..length)?;
+        Ok(Arena { memory })
+    }
+
+    /// Gives an arena another size. On an error it may have the new one, with pages that are not in memory.
+    fn resize(&mut self, arena: &mut Arena, size: u64) -> Result<(), DeviceError> {
+        let length = usize::try_from(size).map_err(|e| self.no_room(None, e.to_string()))?;
+        let before = arena.memory.len();
+        arena.remap(length).map_err(|e| self.no_room(self.available(), e.to_string()))?;
+        self.populate(&mut arena.memory, before..length.max(before))
+    }
+
+    fn populate(&mut self, memory: &mut MmapMut, range: Range<usize>) -> Result<(), DeviceError> {
+        for start in range.clone().step_by(STEP) {
             self.check()?;
-            let step = start..length.min(start + STEP);
-            populate(&mut memory, step.clone()).map_err(|e| self.no_room(self.available(), e.to_string()))?;
+            let step = start..range.end.min(start + STEP);
+            populate(memory, step.clone()).map_err(|e| self.no_room(self.available(), e.to_string()))?;
             self.taken += step.len() as u64;
         }
-        Ok(Arena { memory })
+        Ok(())
     }
 
     /// Bytes available to all arenas together.
@@ -230,6 +272,43 @@ mod tests {
             matches!(error, DeviceError::NoRoom { available: Some(free), .. } if free < Bytes(2 * step)),
             "{error}"
         );
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn arenas_are_resized_with_their_contents() {
+        let of = |sizes: [u64; 2]| sizes.into_iter().collect::<PerMemory<u64>>();
+        let mut supply = Supply::default();
+        let mut arenas = supply.reserve(&of([5000, 0])).expect("little memory");
+        let first = |arena: &Arena| arena.memory.iter().take(5000).map(|byte| u64::from(*byte)).sum::<u64>();
+        arenas[MemoryId::DEVICE].memory.fill(7);
+        for sizes in [[3 * STEP as u64 + 77, 9000], [6000, 4096], [5000, 0], [5000, 1]] {
+            assert!(Supply::can_resize(&arenas.map(|_, arena| arena.size()), &of(sizes)));
+            supply.resize(&mut arenas, &of(sizes)).expect("enough memory");
+            for (arena, size) in arenas.values().zip(sizes) {
+                let resident = arena.resident_bytes();
+                assert_eq!((arena.size(), resident.unwrap_or(pages(size))), (size, pages(size)));
+            }
+            assert_eq!(first(&arenas[MemoryId::DEVICE]), 7 * 5000, "{sizes:?}");
+        }
+        assert!(!Supply::can_resize(&of([5000, 1]), &of([6000, 0])), "one grows and the other shrinks");
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn arenas_that_cannot_grow_stay_as_they_were() {
+        let of = |sizes: [u64; 2]| sizes.into_iter().collect::<PerMemory<u64>>();
+        let mut arenas = Supply::default().reserve(&of([5000, 100])).expect("little memory");
+        arenas[MemoryId::DEVICE].memory.fill(7);
+        // Another process takes memory before the second arena grows.
+        FREE.set(3 * STEP as u64);
+        TAKEN.set(STEP as u64);
+        let mut supply = Supply::of(FreeMemory { read: free, kept: Bytes::ZERO });
+        let larger = of([STEP as u64, 2 * STEP as u64 - 5000]);
+        let refused = supply.resize(&mut arenas, &larger).expect_err("too little");
+        assert!(matches!(refused, DeviceError::NoRoom { .. }), "{refused}");
+        assert_eq!(arenas.map(|_, arena| arena.size()), of([5000, 100]));
+        assert!(arenas[MemoryId::DEVICE].memory.iter().all(|byte| *byte == 7));
     }
 
     #[test]

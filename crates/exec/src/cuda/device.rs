@@ -8,11 +8,11 @@ use super::hooks::Use;
 use super::host::Node;
 use super::launch::device_scalars;
 use super::library::Driver;
-use super::loaded::{Loaded, OwnMemory};
+use super::loaded::{CardArena, Loaded, OwnMemory};
 use super::options::CudaOptions;
 use crate::arena::{FreeMemory, Supply};
 use crate::{ArenaUse, Capabilities, Device, DeviceError, MemoryReport, Room};
-use plimsoll_graph::{DeviceKind, MemoryId, PerMemory, Scalars, TensorId};
+use plimsoll_graph::{DeviceKind, MemoryId, PerMemory, Scalars, Storage, TensorId};
 use plimsoll_plan::{Plan, Queue, Region, Step};
 use plimsoll_units::Bytes;
 use std::borrow::Cow;
@@ -95,6 +95,25 @@ impl CudaDevice {
         self.context.card()
     }
 
+    /// Loads a plan into a kept arena, if there is one.
+    fn load_into(&mut self, plan: &Plan, kept: &mut Option<CardArena>) -> Result<(), DeviceError> {
+        // Plans for the built-in kernels have no workspace for a library.
+        let library = self.library.as_ref().filter(|_| plan.targets.device.product_workspace() > Bytes::ZERO);
+        let loaded = Loaded::new(
+            &self.context,
+            library.zip(Some(self.kept.as_ref())),
+            plan,
+            self.options,
+            &mut self.supply,
+            self.own_memory,
+            kept,
+        )?;
+        let sizes = PerMemory::of_device_and_host(loaded.arena.memory.bytes(), loaded.host.bytes());
+        self.arenas = sizes.map(|_, &bytes| ArenaUse::untouched(bytes));
+        self.loaded = Some(loaded);
+        Ok(())
+    }
+
     fn loaded(&self) -> &Loaded {
         self.loaded.as_ref().expect("a plan is loaded before anything runs")
     }
@@ -107,8 +126,8 @@ impl CudaDevice {
     fn send(&mut self, part: Region, bytes: &[u8]) -> Result<(), DeviceError> {
         self.context.enter()?;
         let loaded = self.loaded.as_mut().expect("a plan is loaded before anything is written");
-        let to = loaded.arena.address() + part.offset;
-        let end = (to + part.bytes) - loaded.arena.address();
+        let to = loaded.arena.memory.address() + part.offset;
+        let end = part.end();
         loaded.allow(to, part.bytes, Use::Write)?;
         match loaded.staging.take() {
             Some(mut staging) => {
@@ -133,7 +152,7 @@ impl CudaDevice {
     fn fetch(&self, region: Region, bytes: &mut [u8]) -> Result<u64, DeviceError> {
         self.context.enter()?;
         let loaded = self.loaded();
-        let from = loaded.arena.address() + region.offset;
+        let from = loaded.arena.memory.address() + region.offset;
         loaded.allow(from, region.bytes, Use::Read)?;
         if !bytes.is_empty() {
             // SAFETY: the region is a tensor's of a valid plan, so it is within the arena; the bytes are borrowed until
@@ -143,7 +162,7 @@ impl CudaDevice {
             copied?;
             done?;
         }
-        Ok(from + region.bytes - loaded.arena.address())
+        Ok(region.end())
     }
 
     fn send_scalars(&mut self, plan: &Plan, scalars: &Scalars) -> Result<(), DeviceError> {
@@ -192,20 +211,34 @@ impl Device for CudaDevice {
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
         self.loaded = None;
         self.arenas = PerMemory::default();
-        // Plans for the built-in kernels have no workspace for a library.
-        let library = self.library.as_ref().filter(|_| plan.targets.device.product_workspace() > Bytes::ZERO);
-        let loaded = Loaded::new(
-            &self.context,
-            library.zip(Some(self.kept.as_ref())),
-            plan,
-            self.options,
-            &mut self.supply,
-            self.own_memory,
-        )?;
-        let sizes = PerMemory::of_device_and_host(loaded.arena.bytes(), loaded.host.bytes());
-        self.arenas = sizes.map(|_, &bytes| ArenaUse::untouched(bytes));
-        self.loaded = Some(loaded);
-        Ok(())
+        self.load_into(plan, &mut None)
+    }
+
+    /// Whether the arena can have the other size, and nothing persistent is in the host's arena, which is a new one.
+    fn can_exchange(&self, _: &Plan, next: &Plan) -> bool {
+        let persistent = || next.tensors.iter().filter(|tensor| tensor.storage == Storage::Persistent);
+        let kept = persistent().map(|tensor| tensor.region().end()).max().unwrap_or(0);
+        persistent().all(|tensor| tensor.memory == MemoryId::DEVICE)
+            && self.loaded.as_ref().is_some_and(|loaded| loaded.arena.memory.can_resize(next.peak().0, kept))
+    }
+
+    fn exchange(&mut self, loaded: &Plan, next: &Plan) -> Result<(), DeviceError> {
+        self.synchronize()?;
+        let mut old = self.loaded.take().expect("a plan is loaded before another one");
+        if let Err(refused) = old.arena.resize(&self.context, next, self.own_memory) {
+            self.loaded = Some(old);
+            return Err(refused);
+        }
+        let mut arena = Some(old.take_arena());
+        // Its kernels and its host's arena leave before those of the next plan are loaded.
+        drop(old);
+        let Err(refused) = self.load_into(next, &mut arena) else { return Ok(()) };
+        // Without the arena, the device failed.
+        if let Some(kept) = &mut arena {
+            kept.resize(&self.context, loaded, self.own_memory)?;
+            self.load_into(loaded, &mut arena)?;
+        }
+        Err(refused)
     }
 
     fn notes(&self) -> Vec<String> {
@@ -301,7 +334,7 @@ impl Device for CudaDevice {
     }
 
     fn resident_bytes(&self) -> Option<u64> {
-        Some(self.loaded.as_ref()?.taken_bytes? + self.resident_in_process_bytes()?)
+        Some(self.loaded.as_ref()?.arena.taken_bytes? + self.resident_in_process_bytes()?)
     }
 
     fn resident_in_process_bytes(&self) -> Option<u64> {

@@ -26,13 +26,68 @@ use std::sync::Arc;
 pub type OwnMemory = fn(&str) -> Option<Bytes>;
 
 /// The measured memory of a reservation of `reserved` bytes on a card: the difference of this process's use before and
-/// after, else of all processes' use if it equals the reservation. `None` if it differs, since it includes another
+/// after, else that of all processes, `of_all`, if it equals the reservation. `None` if it differs, since it includes another
 /// process's memory.
-fn taken(own: [Option<Bytes>; 2], of_all: Option<u64>, reserved: u64) -> Option<u64> {
+fn taken(own: [Option<Bytes>; 2], of_all: i64, reserved: i64) -> Option<i64> {
     match own {
-        [Some(before), Some(after)] => Some(after.saturating_sub(before).0),
-        _ => of_all.filter(|used| *used == reserved),
+        [Some(before), Some(after)] => Some(difference([before.0, after.0])),
+        _ => Some(of_all).filter(|used| *used == reserved),
     }
+}
+
+/// An arena on a card.
+pub(super) struct CardArena {
+    pub(super) memory: CardMemory,
+    /// Its memory, measured. `None` if it can't be separated from other processes' memory.
+    pub(super) taken_bytes: Option<u64>,
+}
+
+impl CardArena {
+    /// The arena of a plan. Errors: `NoRoom`, and the driver's.
+    fn take(context: &Arc<Context>, plan: &Plan, own_memory: Option<OwnMemory>) -> Result<Self, DeviceError> {
+        let mut arena = Self { memory: CardMemory::empty(context), taken_bytes: Some(0) };
+        arena.change(context, plan, own_memory, |memory| {
+            *memory = CardMemory::take(context, plan.peak().0)?;
+            Ok(())
+        })?;
+        Ok(arena)
+    }
+
+    /// Gives it the size of another plan's. Errors: `NoRoom`, and the driver's.
+    pub(super) fn resize(
+        &mut self,
+        context: &Arc<Context>,
+        plan: &Plan,
+        own_memory: Option<OwnMemory>,
+    ) -> Result<(), DeviceError> {
+        self.change(context, plan, own_memory, |memory| memory.resize(plan.peak().0))
+    }
+
+    /// Changes its memory, and measures that.
+    fn change(
+        &mut self,
+        context: &Arc<Context>,
+        plan: &Plan,
+        own_memory: Option<OwnMemory>,
+        change: impl FnOnce(&mut CardMemory) -> Result<(), CallError>,
+    ) -> Result<(), DeviceError> {
+        let own = || own_memory.and_then(|own_memory| own_memory(&context.card().uuid));
+        let (before, own_before, reserved) = (context.room()?, own(), self.memory.reserved_bytes());
+        if before.free.0 + reserved < plan.peak().0 {
+            return Err(no_room_on(context, plan, Some(before.free), "it is not free".to_owned()));
+        }
+        change(&mut self.memory).map_err(|error| explained(error.into(), context, plan))?;
+        let (after, own_after) = (context.room()?, own());
+        let of_all = difference([before.free.0, after.free.0].map(|free| before.total.0.saturating_sub(free)));
+        let change = taken([own_before, own_after], of_all, self.memory.reserved_bytes() as i64 - reserved as i64);
+        self.taken_bytes = self.taken_bytes.zip(change).map(|(taken, change)| taken.saturating_add_signed(change));
+        Ok(())
+    }
+}
+
+/// The second value less the first.
+fn difference([before, after]: [u64; 2]) -> i64 {
+    after as i64 - before as i64
 }
 
 /// A loaded plan. Fields are dropped in this order, each before the ones that it uses.
@@ -44,20 +99,19 @@ pub(super) struct Loaded {
     events: Vec<Event>,
     streams: Streams,
     pub(super) host: Arc<HostSide>,
-    pub(super) arena: CardMemory,
+    pub(super) arena: CardArena,
     kernels: Kernels,
     /// The library's algorithms, if one is used.
     algorithms: Option<Algorithms>,
     context: Arc<Context>,
     setting: Setting,
-    /// Memory of the arena on the card, measured. `None` if it can't be separated from other processes' memory.
-    pub(super) taken_bytes: Option<u64>,
     pub(super) notes: Vec<String>,
 }
 
 impl Loaded {
-    /// Loads a plan; the library, if there is one, computes its products with the kept algorithms. Errors: `NoRoom`,
-    /// and failures of the driver or the library; nothing stays reserved.
+    /// Loads a plan; the library, if there is one, computes its products with the kept algorithms. The arena is the `kept` one
+    /// if there is one, whose persistent tensors keep their contents, else a new one. Errors: `NoRoom`, and failures of the
+    /// driver or the library; a kept arena stays in `kept`, and nothing else stays reserved.
     pub(super) fn new(
         context: &Arc<Context>,
         library: Option<(&Arc<Handle>, Option<&ProductChoices>)>,
@@ -65,6 +119,7 @@ impl Loaded {
         options: CudaOptions,
         supply: &mut Supply,
         own_memory: Option<OwnMemory>,
+        kept: &mut Option<CardArena>,
     ) -> Result<Self, DeviceError> {
         if let Some(further) = plan.memories.ids().find(|&id| id > MemoryId::HOST) {
             let problem = format!("a GPU and its host have no memory `{further}`");
@@ -77,18 +132,21 @@ impl Loaded {
             Algorithms::new(handle, options.tf32, workspace.0, kept)
         });
         let kernels = kernels_of(context, plan, options, algorithms.as_mut()).map_err(|error| no_room(error.into()))?;
-        let own = || own_memory.and_then(|own_memory| own_memory(&context.card().uuid));
-        let (before, own_before) = (context.room()?, own());
-        if before.free < plan.peak() {
-            return Err(no_room_on(context, plan, Some(before.free), "it is not free".to_owned()));
-        }
-        let arena = CardMemory::take(context, plan.peak().0).map_err(|error| no_room(error.into()))?;
-        let (after, own_after) = (context.room()?, own());
-        let used_bytes = before.free.0.checked_sub(after.free.0);
-        let taken_bytes = taken([own_before, own_after], used_bytes, arena.reserved_bytes());
+        let is_new = kept.is_none();
+        let arena = match kept.take() {
+            Some(arena) => arena,
+            None => CardArena::take(context, plan, own_memory)?,
+        };
         let mut notes = algorithms.as_ref().map_or_else(Vec::new, Algorithms::notes);
         let in_process = plan.memories.map(|id, planned| if id == MemoryId::DEVICE { 0 } else { planned.peak_bytes });
-        let (host, refused) = HostSide::new(context, plan, supply.reserve(&in_process)?)?;
+        let reserved = supply.reserve(&in_process).and_then(|arenas| HostSide::new(context, plan, arenas));
+        let (host, refused) = match reserved {
+            Ok(host) => host,
+            Err(error) => {
+                *kept = Some(arena).filter(|_| !is_new);
+                return Err(error);
+            }
+        };
         if let Some(refused) = refused {
             notes
                 .push(format!("the host's memory could not be pinned, so copies and kernels don't overlap: {refused}"));
@@ -96,7 +154,7 @@ impl Loaded {
         }
         let host = Arc::new(host);
         let setting = Setting {
-            bases: PerMemory::of_device_and_host(arena.address(), host.address() as u64),
+            bases: PerMemory::of_device_and_host(arena.memory.address(), host.address() as u64),
             compute_capability: context.card().compute_capability,
             tf32: options.tf32,
         };
@@ -112,17 +170,30 @@ impl Loaded {
             algorithms,
             context: context.clone(),
             setting,
-            taken_bytes,
             notes,
         };
-        loaded.make_streams(plan).map_err(no_room)?;
-        loaded.prepare(plan)?;
-        loaded.try_products(plan, options.autotune).map_err(no_room)?;
-        if options.graphs {
-            loaded.capture().map_err(no_room)?;
+        match loaded.get_ready(plan, options, is_new) {
+            Ok(()) => Ok(loaded),
+            Err(error) => {
+                *kept = Some(loaded.take_arena()).filter(|_| !is_new);
+                Err(no_room(error))
+            }
         }
-        loaded.clear(plan).map_err(no_room)?;
-        Ok(loaded)
+    }
+
+    fn get_ready(&mut self, plan: &Plan, options: CudaOptions, is_new: bool) -> Result<(), DeviceError> {
+        self.make_streams(plan)?;
+        self.prepare(plan)?;
+        self.try_products(plan, options.autotune, is_new)?;
+        if options.graphs {
+            self.capture()?;
+        }
+        if is_new { self.clear(plan) } else { Ok(()) }
+    }
+
+    /// The arena, after which nothing else can be done with this.
+    pub(super) fn take_arena(&mut self) -> CardArena {
+        std::mem::replace(&mut self.arena, CardArena { memory: CardMemory::empty(&self.context), taken_bytes: None })
     }
 
     fn make_streams(&mut self, plan: &Plan) -> Result<(), DeviceError> {
@@ -166,8 +237,8 @@ impl Loaded {
 
     /// Runs a product of zeros for each of the library's shapes: the library loads kernels at their first use, and
     /// their memory must be allocated before the first step. If requested, times each algorithm and chooses the
-    /// fastest.
-    fn try_products(&mut self, plan: &Plan, tunes: bool) -> Result<(), DeviceError> {
+    /// fastest. In an arena that is not new, the operands are what is there, and the results are gradients or transient.
+    fn try_products(&mut self, plan: &Plan, tunes: bool, is_new: bool) -> Result<(), DeviceError> {
         let mut tried = Vec::<&ReadyProduct>::new();
         for product in self.programs.iter().flat_map(ReadyProgram::products) {
             if !tried.iter().any(|other| other.is_alike(product)) {
@@ -178,9 +249,12 @@ impl Loaded {
             return Ok(());
         }
         self.context.count_request();
-        self.allow(self.arena.address(), self.arena.bytes(), Use::Scratch)?;
-        // SAFETY: these bytes are the arena, which exists until the stream is done.
-        unsafe { self.device().clear(self.arena.address(), self.arena.bytes()) }?;
+        let (address, bytes) = (self.arena.memory.address(), self.arena.memory.bytes());
+        self.allow(address, bytes, Use::Scratch)?;
+        if is_new {
+            // SAFETY: these bytes are the arena, which exists until the stream is done.
+            unsafe { self.device().clear(address, bytes) }?;
+        }
         let Some(algorithms) = self.algorithms.as_ref().filter(|_| tunes) else {
             for product in tried {
                 // SAFETY: the programs were prepared for these arenas.
@@ -226,9 +300,10 @@ impl Loaded {
         let Some(end) = on_device.chain(plan.scalars.map(|region| region.end())).max().filter(|end| *end > 0) else {
             return Ok(());
         };
-        self.allow(self.arena.address(), end, Use::Write)?;
+        let address = self.arena.memory.address();
+        self.allow(address, end, Use::Write)?;
         // SAFETY: the plan is valid, so these bytes are in the arena, which exists until the streams are done.
-        unsafe { self.device().clear(self.arena.address(), end) }?;
+        unsafe { self.device().clear(address, end) }?;
         Ok(self.device().synchronize()?)
     }
 
@@ -364,10 +439,11 @@ mod tests {
     fn memory_of_other_processes_is_not_counted() {
         let own = |before: u64, after: u64| [before, after].map(|bytes| Some(Bytes(bytes)));
         // The process's own use, whatever all processes use.
-        assert_eq!(taken(own(5, 25), Some(520), 20), Some(20));
-        assert_eq!(taken(own(5, 29), None, 20), Some(24));
+        assert_eq!(taken(own(5, 25), 520, 20), Some(20));
+        assert_eq!(taken(own(5, 29), -3, 20), Some(24));
+        assert_eq!(taken(own(29, 5), 0, -20), Some(-24));
         // All processes' use: the reserved bytes, more, less.
-        for (of_all, known) in [(Some(20), Some(20)), (Some(520), None), (Some(8), None), (None, None)] {
+        for (of_all, known) in [(20, Some(20)), (520, None), (8, None), (-3, None)] {
             assert_eq!(taken([None, Some(Bytes(25))], of_all, 20), known, "{of_all:?}");
         }
     }

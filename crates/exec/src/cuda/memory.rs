@@ -2,12 +2,12 @@
 //! kernels.
 //!
 //! ```text
-//! addresses  ├────────────── reserved, in one piece ──────────────┤
-//! memory     ├── piece ──┤├── piece ──┤├── piece ──┤├─ last ─┤         if the driver maps memory
-//!            ├────────────── allocated, in one piece ─────────────┤    if it does not
+//! addresses  ├────────── reserved, as many as the card has bytes ─────────┤
+//! memory     ├── piece ──┤├── piece ──┤├── piece ──┤├─ last ─┤              if the driver maps memory
+//!            ├────────────── allocated, in one piece ─────────────┤         if it does not
 //! ```
 //!
-//! With pieces, the arena is one range even if the card's memory is fragmented.
+//! With pieces, the arena is one range even if the card's memory is fragmented, and it grows and shrinks where it is.
 
 use super::context::Context;
 use super::driver::call;
@@ -43,20 +43,27 @@ enum Kind {
     Empty,
     /// One allocation.
     Allocated,
-    /// A range of addresses, of which the first `mapped` bytes have memory, in these pieces.
-    Mapped { reserved: u64, pieces: Vec<u64> },
+    /// A range of addresses, the first of which have memory, in these pieces.
+    Mapped { addresses: u64, granularity: u64, pieces: Vec<u64> },
 }
 
 impl CardMemory {
+    /// No memory.
+    pub(super) fn empty(context: &Arc<Context>) -> Self {
+        Self { context: context.clone(), address: 0, bytes: 0, kind: Kind::Empty }
+    }
+
     /// Allocates memory with undefined contents. Errors: the driver's; nothing stays allocated.
     pub(super) fn take(context: &Arc<Context>, bytes: u64) -> Result<Self, CallError> {
         context.enter()?;
-        let mut memory = Self { context: context.clone(), address: 0, bytes, kind: Kind::Empty };
+        let mut memory = Self::empty(context);
+        memory.bytes = bytes;
         if bytes == 0 {
             return Ok(memory);
         }
         if context.card().maps_memory {
-            memory.map()?;
+            memory.reserve()?;
+            memory.map_until(bytes)?;
             return Ok(memory);
         }
         context.count_request();
@@ -81,32 +88,101 @@ impl CardMemory {
         match &self.kind {
             Kind::Empty => 0,
             Kind::Allocated => self.bytes.next_multiple_of(PAGE),
-            Kind::Mapped { reserved, .. } => *reserved,
+            Kind::Mapped { pieces, .. } => pieces.iter().sum(),
         }
     }
 
-    fn map(&mut self) -> Result<(), CallError> {
-        let location =
-            CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.context.card().handle };
-        let properties = properties(location);
+    /// Whether [`resize`](Self::resize) can give it this size and keep its first `kept` bytes.
+    pub(super) fn can_resize(&self, bytes: u64, kept: u64) -> bool {
+        let Kind::Mapped { addresses, granularity, .. } = &self.kind else { return bytes == self.bytes };
+        let end = bytes.next_multiple_of(*granularity);
+        let (whole, _) = self.whole_pieces(end);
+        bytes > 0 && end <= *addresses && (end >= self.reserved_bytes() || whole >= kept)
+    }
+
+    /// Gives it another size, for which [`can_resize`](Self::can_resize) is true: maps more memory at the end, or unmaps some.
+    /// Nothing may be using it. Errors: the driver's; then it has the size that it had, unless it was to shrink.
+    pub(super) fn resize(&mut self, bytes: u64) -> Result<(), CallError> {
+        self.context.enter()?;
+        let end = self.granular(bytes);
+        if end < self.reserved_bytes() {
+            let (_, pieces) = self.whole_pieces(end);
+            self.unmap_after(pieces);
+        }
+        let (_, pieces) = self.whole_pieces(end);
+        let mapped = self.map_until(bytes);
+        match mapped {
+            Ok(()) => self.bytes = bytes,
+            Err(_) => self.unmap_after(pieces),
+        }
+        mapped
+    }
+
+    /// Bytes in whole multiples of the granularity.
+    fn granular(&self, bytes: u64) -> u64 {
+        if let Kind::Mapped { granularity, .. } = &self.kind { bytes.next_multiple_of(*granularity) } else { bytes }
+    }
+
+    /// The pieces that end at or before this byte: their bytes and their number.
+    fn whole_pieces(&self, end: u64) -> (u64, usize) {
+        let (mut bytes, mut count) = (0, 0);
+        if let Kind::Mapped { pieces, .. } = &self.kind {
+            while pieces.get(count).is_some_and(|piece| bytes + piece <= end) {
+                bytes += pieces[count];
+                count += 1;
+            }
+        }
+        (bytes, count)
+    }
+
+    fn location(&self) -> CUmemLocation {
+        CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.context.card().handle }
+    }
+
+    /// Reserves addresses for as much memory as the card has.
+    fn reserve(&mut self) -> Result<(), CallError> {
+        let properties = properties(self.location());
         let mut granularity = 0;
         let least = CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
         // SAFETY: the destinations are on this stack.
         unsafe { call!(cuMemGetAllocationGranularity(&mut granularity, &properties, least)) }?;
-        let reserved = self.bytes.next_multiple_of(granularity as u64);
+        let granularity = granularity as u64;
+        let addresses = self.context.room()?.total.0.max(self.bytes).next_multiple_of(granularity);
         // SAFETY: only addresses of whole pieces are reserved; the destination is in this struct.
-        unsafe { call!(cuMemAddressReserve(&mut self.address, reserved as usize, 0, 0, 0)) }?;
+        unsafe { call!(cuMemAddressReserve(&mut self.address, addresses as usize, 0, 0, 0)) }?;
         // From here on `drop` frees what was allocated.
-        self.kind = Kind::Mapped { reserved, pieces: Vec::with_capacity(reserved.div_ceil(PIECE) as usize) };
-        let mut mapped = 0;
-        while mapped < reserved {
-            let piece = PIECE.min(reserved - mapped);
+        self.kind = Kind::Mapped { addresses, granularity, pieces: Vec::new() };
+        Ok(())
+    }
+
+    /// Maps pieces after those that are mapped, until there are this many bytes.
+    fn map_until(&mut self, bytes: u64) -> Result<(), CallError> {
+        let properties = properties(self.location());
+        let (first, end) = (self.reserved_bytes(), self.granular(bytes));
+        let mut mapped = first;
+        while mapped < end {
+            let piece = PIECE.min(end - mapped);
             self.map_piece(self.address + mapped, piece, &properties)?;
             mapped += piece;
         }
-        let access = CUmemAccessDesc { location, flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+        if mapped == first {
+            return Ok(());
+        }
+        let flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        let access = CUmemAccessDesc { location: self.location(), flags };
         // SAFETY: all of these addresses were just mapped.
-        unsafe { call!(cuMemSetAccess(self.address, reserved as usize, &access, 1)) }
+        unsafe { call!(cuMemSetAccess(self.address + first, (mapped - first) as usize, &access, 1)) }
+    }
+
+    /// Unmaps all pieces after the first `kept`. If the driver fails here, nothing more can be done.
+    fn unmap_after(&mut self, kept: usize) {
+        let mut end = self.address + self.reserved_bytes();
+        let Kind::Mapped { pieces, .. } = &mut self.kind else { return };
+        for piece in pieces.drain(kept..).rev() {
+            end -= piece;
+            // SAFETY: this piece is mapped here, and the owner has waited for everything that uses it.
+            let _ = unsafe { call!(cuMemUnmap(end, piece as usize)) };
+        }
     }
 
     fn map_piece(&mut self, at: CUdeviceptr, bytes: u64, properties: &CUmemAllocationProp) -> Result<(), CallError> {
@@ -127,21 +203,19 @@ impl CardMemory {
 
 impl Drop for CardMemory {
     fn drop(&mut self) {
+        if matches!(self.kind, Kind::Empty) {
+            return;
+        }
         // If the driver fails here, nothing more can be done.
         let _ = self.context.enter();
+        self.unmap_after(0);
         match &self.kind {
             Kind::Empty => {}
             // SAFETY: it was allocated, and the owner has waited for everything that uses it.
             Kind::Allocated => drop(unsafe { call!(cuMemFree_v2(self.address)) }),
-            Kind::Mapped { reserved, pieces } => {
-                let mut at = self.address;
-                for piece in pieces {
-                    // SAFETY: this piece is mapped here, and the owner has waited for everything that uses it.
-                    let _ = unsafe { call!(cuMemUnmap(at, *piece as usize)) };
-                    at += piece;
-                }
+            Kind::Mapped { addresses, .. } => {
                 // SAFETY: these addresses are reserved, and no longer mapped.
-                let _ = unsafe { call!(cuMemAddressFree(self.address, *reserved as usize)) };
+                let _ = unsafe { call!(cuMemAddressFree(self.address, *addresses as usize)) };
             }
         }
     }

@@ -33,7 +33,7 @@ type LossesAndWeights = (Vec<f32>, Vec<f32>);
 
 const SEED: u64 = 11;
 const SHORT: Pace = Pace { steps: 2, learning_rate: 0.01 };
-const CARD: Target = Target::Cuda { compute_capability: (8, 6), products: Products::Kernels };
+pub const CARD: Target = Target::Cuda { compute_capability: (8, 6), products: Products::Kernels };
 
 pub fn gpt2() -> ModelConfig {
     ModelConfig::Gpt2(Gpt2Config {
@@ -131,6 +131,10 @@ impl Run {
         Self { model, shape, levers: Levers::default(), pace: SHORT }
     }
 
+    pub fn steps_made(self, steps: u64) -> Self {
+        Self { pace: Pace { steps, ..self.pace }, ..self }
+    }
+
     pub fn levers(self, levers: Levers) -> Self {
         Self { levers, ..self }
     }
@@ -156,6 +160,32 @@ impl Run {
         steps(device, graph, plan, self.pace)
     }
 
+    /// Trains a step by each plan, which the device exchanges. A plan that is refused for lack of room is skipped, and the one
+    /// before it continues. Also returns the device's resident bytes after each step.
+    pub fn exchanging(
+        &self,
+        device: &mut dyn Device,
+        plans: &[(Graph, Plan)],
+    ) -> Result<(LossesAndWeights, Vec<Option<u64>>), DeviceError> {
+        let (graph, mut loaded) = (&plans[0].0, &plans[0].1);
+        device.load(loaded)?;
+        start_weights(device, graph, loaded)?;
+        let (mut losses, mut resident) = (vec![], vec![]);
+        for ((_, next), step) in plans.iter().zip(1..) {
+            if step > 1 {
+                assert!(next.keeps_places_of(loaded) && device.can_exchange(loaded, next));
+                match device.exchange(loaded, next) {
+                    Ok(()) => loaded = next,
+                    Err(DeviceError::NoRoom { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            losses.push(one_step(device, loaded, self.pace, step)?);
+            resident.push(device.resident_bytes());
+        }
+        Ok(((losses, weights(device, graph, loaded)?), resident))
+    }
+
     pub fn on_processor(&self) -> (Vec<f32>, Vec<f32>) {
         self.train(&mut CpuDevice::new(), Target::Cpu { threads: 1 }).expect("the processor trains")
     }
@@ -168,20 +198,27 @@ fn train(device: &mut dyn Device, graph: &Graph, plan: &Plan, pace: Pace) -> Res
 
 fn steps(device: &mut dyn Device, graph: &Graph, plan: &Plan, pace: Pace) -> Result<LossesAndWeights, DeviceError> {
     start_weights(device, graph, plan)?;
-    let mut losses = Vec::new();
-    for step in 1..=pace.steps {
-        for (number, program) in [ProgramKind::MicroStep, ProgramKind::MicroStepAdd].into_iter().enumerate() {
-            feed(device, plan, program, step * 2 + number as u64)?;
-            run_program(device, plan, program, &scalars(pace, step, number as u64))?;
-        }
-        let loss = plan.program(ProgramKind::MicroStepAdd).expect("accumulates").ports.loss.expect("a loss");
-        let mut value = [0.0f32];
-        device.read(plan, loss, bytemuck::cast_slice_mut(&mut value))?;
-        losses.push(value[0]);
-        if plan.program(ProgramKind::Update).is_some() {
-            run_program(device, plan, ProgramKind::Update, &scalars(pace, step, 0))?;
-        }
+    let losses = (1..=pace.steps).map(|step| one_step(device, plan, pace, step)).collect::<Result<_, _>>()?;
+    Ok((losses, weights(device, graph, plan)?))
+}
+
+/// Runs a step of two micro-batches. Returns its loss.
+fn one_step(device: &mut dyn Device, plan: &Plan, pace: Pace, step: u64) -> Result<f32, DeviceError> {
+    for (number, program) in [ProgramKind::MicroStep, ProgramKind::MicroStepAdd].into_iter().enumerate() {
+        feed(device, plan, program, step * 2 + number as u64)?;
+        run_program(device, plan, program, &scalars(pace, step, number as u64))?;
     }
+    let loss = plan.program(ProgramKind::MicroStepAdd).expect("accumulates").ports.loss.expect("a loss");
+    let mut value = [0.0f32];
+    device.read(plan, loss, bytemuck::cast_slice_mut(&mut value))?;
+    if plan.program(ProgramKind::Update).is_some() {
+        run_program(device, plan, ProgramKind::Update, &scalars(pace, step, 0))?;
+    }
+    Ok(value[0])
+}
+
+/// All parameters, in single precision.
+fn weights(device: &dyn Device, graph: &Graph, plan: &Plan) -> Result<Vec<f32>, DeviceError> {
     let mut weights = Vec::new();
     for parameter in &graph.parameters {
         let master = parameter.master();
@@ -193,7 +230,7 @@ fn steps(device: &mut dyn Device, graph: &Graph, plan: &Plan, pace: Pace) -> Res
         };
         weights.extend(single.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().expect("four bytes"))));
     }
-    Ok((losses, weights))
+    Ok(weights)
 }
 
 fn scalars(pace: Pace, step: u64, micro: u64) -> Scalars {

@@ -4,6 +4,7 @@
 mod power;
 mod power_cuts;
 mod pressure;
+mod reloading;
 
 use plimsoll_data::{Batches, Dataset, HeldOut, Split, TokenStore, Tokenizer, TokenizerSpec, model_files};
 use plimsoll_exec::{CpuDevice, Device, DeviceError};
@@ -62,13 +63,18 @@ fn open() -> Result<Box<dyn Device>, DeviceError> {
     Ok(Box::new(CpuDevice::new()))
 }
 
+/// Opens a device that loads each plan anew.
+fn open_reloading() -> Result<Box<dyn Device>, DeviceError> {
+    Ok(Box::<reloading::Reloading>::default())
+}
+
 fn session(
     folder: &Path,
     start: Start,
     budget: Bytes,
     watch: Option<WatchSettings>,
 ) -> Session<impl Backend<Error = plimsoll_session::SessionError>> {
-    session_on(Disk::default(), folder, start, budget, watch, None)
+    session_on(Disk::default(), folder, start, budget, watch, None, open)
 }
 
 fn session_on(
@@ -78,6 +84,7 @@ fn session_on(
     budget: Bytes,
     watch: Option<WatchSettings>,
     checkpoint_every: Option<u64>,
+    open: fn() -> Result<Box<dyn Device>, DeviceError>,
 ) -> Session<impl Backend<Error = plimsoll_session::SessionError>> {
     let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes).expect("a built-in tokenizer");
     let files = model_files(&tokenizer, None, None, None).expect("nothing is read");
@@ -182,6 +189,54 @@ fn a_pause_another_budget_and_a_resumed_session_change_no_loss() {
     let (resumed, _) = run(&parts, Start::Resume(checkpoint), |_, _| {});
     assert_eq!(resumed.ending, Ending::Finished);
     assert_eq!(loss_bits(&resumed), loss_bits(&whole));
+}
+
+/// Without a checkpoint between them, a run trains by three plans to the losses of one, and each uses exactly its memory.
+#[test]
+fn invariant_5_a_plan_that_takes_over_the_state_in_memory_changes_no_loss() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (whole, _) = run(&folder.path().join("whole"), Start::Fresh, |_, _| {});
+    let least = least();
+    let (outcome, events) = run(&folder.path().join("changed"), Start::Fresh, |event, control| match event {
+        Event::Step { step: 2, .. } => drop(control.order(Order::Budget { bytes: least.0 })),
+        Event::Step { step: 4, .. } => drop(control.order(Order::Budget { bytes: ROOMY.0 })),
+        _ => {}
+    });
+    assert_eq!(loss_bits(&outcome), loss_bits(&whole));
+    let pages = |bytes: u64| bytes.next_multiple_of(4096);
+    let held = |step: u64| {
+        let held = events.iter().find_map(|event| match event {
+            Event::Step { step: found, memory_bytes, .. } if *found == step => Some(*memory_bytes),
+            _ => None,
+        });
+        held.expect("each step is reported")
+    };
+    let roomy = whole.report.plan.peak_bytes;
+    assert!(pages(least.0) < pages(roomy));
+    assert_eq!([2, 3, 4, 5, 6].map(held), [roomy, least.0, least.0, roomy, roomy].map(pages));
+    let saved = events.iter().filter(|event| matches!(event, Event::CheckpointSaved { .. })).count();
+    let replanned = events.iter().filter(|event| matches!(event, Event::Replanned { .. })).count();
+    assert_eq!((saved, replanned), (1, 2), "the only checkpoint is that of the end");
+}
+
+/// A device that can't exchange its plan resumes from a checkpoint, to the same losses.
+#[test]
+fn a_plan_that_does_not_take_over_the_state_resumes_from_a_checkpoint() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (whole, _) = run(&folder.path().join("whole"), Start::Fresh, |_, _| {});
+    let run = folder.path().join("changed");
+    let mut session = session_on(Disk::default(), &run, Start::Fresh, ROOMY, None, None, open_reloading);
+    let least = least();
+    let asks = |event: &Event, control: &Control| {
+        if let Event::Step { step: 3, .. } = event {
+            control.order(Order::Budget { bytes: least.0 });
+        }
+    };
+    let mut asking = Asking { control: session.control(), asks, events: vec![] };
+    let outcome = session.run(&mut asking).expect("no error of the device");
+    assert_eq!(loss_bits(&outcome), loss_bits(&whole));
+    let resumed = asking.events.iter().filter(|event| matches!(event, Event::Resumed { step: 3, .. })).count();
+    assert_eq!(resumed, 1, "{:?}", asking.events);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use plimsoll_exec::cuda::{CallError, CudaError};
 use plimsoll_exec::{Capabilities, CpuDevice, Device, DeviceError, MemoryReport};
 use plimsoll_graph::{MemoryId, ProgramKind, Scalars, TensorId};
 use plimsoll_plan::{Plan, Step};
+use plimsoll_units::Bytes;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -29,6 +30,22 @@ impl FaultyCard {
     /// Whether the card still responds.
     fn responds(&self) -> Result<(), DeviceError> {
         if self.is_lost { Err(Self::failed(LOST)) } else { Ok(()) }
+    }
+
+    /// Whether a plan may have its memory, of which `held` is there. Errors: `NoRoom`.
+    fn has_room(&self, plan: &Plan, held: Bytes) -> Result<(), DeviceError> {
+        let mut state = self.world.lock();
+        state.loads += 1;
+        let (needed, usable) = (plan.needed()[MemoryId::DEVICE], state.usable());
+        let is_short = needed > usable && needed > held;
+        if !is_short && !state.schedule.loads.contains(&state.loads) {
+            return Ok(());
+        }
+        state.facts.refused_load = true;
+        drop(state);
+        self.world.note(format!("a plan of {needed} is refused, {usable} is free"));
+        let available = is_short.then_some(usable);
+        Err(DeviceError::NoRoom { needed, available, reason: "refused".to_owned(), card: None })
     }
 
     /// Lets a program take its time, and checks that it may begin.
@@ -58,19 +75,19 @@ impl Device for FaultyCard {
     }
 
     fn load(&mut self, plan: &Plan) -> Result<(), DeviceError> {
-        let mut state = self.world.lock();
-        state.loads += 1;
-        let (needed, usable) = (plan.needed()[MemoryId::DEVICE], state.usable());
-        let is_refused = state.schedule.loads.contains(&state.loads);
-        if is_refused || needed > usable {
-            state.facts.refused_load = true;
-            drop(state);
-            self.world.note(format!("a plan of {needed} is refused, {usable} is free"));
-            let available = (needed > usable).then_some(usable);
-            return Err(DeviceError::NoRoom { needed, available, reason: "refused".to_owned(), card: None });
-        }
-        drop(state);
+        self.has_room(plan, Bytes::ZERO)?;
         self.inner.load(plan)
+    }
+
+    fn can_exchange(&self, loaded: &Plan, next: &Plan) -> bool {
+        self.world.lock().schedule.exchanges && self.inner.can_exchange(loaded, next)
+    }
+
+    fn exchange(&mut self, loaded: &Plan, next: &Plan) -> Result<(), DeviceError> {
+        self.responds()?;
+        self.has_room(next, loaded.needed()[MemoryId::DEVICE])?;
+        self.world.note("a plan takes over the state".to_owned());
+        self.inner.exchange(loaded, next)
     }
 
     fn write(&mut self, plan: &Plan, tensor: TensorId, bytes: &[u8]) -> Result<(), DeviceError> {

@@ -29,7 +29,7 @@ const FOUND: [u64; 1] = [0x1141d];
 const VARIABLE: &str = "SIMULATION_SEEDS";
 
 /// What must happen in some of the seeds, by words of its line in a trace. Otherwise the simulation has lost its faults.
-const KINDS: [(&str, &str); 20] = [
+const KINDS: [(&str, &str); 21] = [
     ("power cuts", " s  Power before operation"),
     ("kills", " s  Kill before operation"),
     ("failed file operations", " of operation "),
@@ -42,6 +42,7 @@ const KINDS: [(&str, &str); 20] = [
     ("slowdowns and pauses for heat", "slowed to "),
     ("sensors that fail", "tells no temperature any more"),
     ("other plans", "Replanned {"),
+    ("plans that take over the state", "a plan takes over the state"),
     ("waits for memory", "waits: true"),
     ("refused orders", "OrderRefused {"),
     ("refused loads", " is refused, "),

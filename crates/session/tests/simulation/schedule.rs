@@ -148,6 +148,8 @@ pub struct Schedule {
     pub programs: Vec<(u64, CardFault)>,
     /// Numbers of the loads that are refused.
     pub loads: Vec<u64>,
+    /// Whether the device exchanges plans in place.
+    pub exchanges: bool,
     pub actions: Vec<(f64, Action)>,
 }
 
@@ -169,6 +171,7 @@ impl Schedule {
             crashes: vec![],
             programs: vec![],
             loads: vec![],
+            exchanges: false,
             actions: vec![],
         }
     }
@@ -191,6 +194,7 @@ impl Schedule {
         schedule.draw_disk(rng);
         schedule.draw_card(rng);
         schedule.draw_actions(rng, nominal_s);
+        schedule.exchanges = rng.chance(0.6);
         schedule
     }
 

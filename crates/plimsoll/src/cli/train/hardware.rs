@@ -13,9 +13,10 @@ use crate::cli::misfit::misfit_of;
 use crate::streams::talk;
 use ::plimsoll_plan::{Found, Plan, Request, search};
 use ::plimsoll_train::{Engine, RunFolder};
+use plimsoll_exec::DeviceError;
 use plimsoll_graph::{DeviceKind, MemoryId};
 use plimsoll_render::plan_table;
-use plimsoll_session::{Backend, arenas, same_sums};
+use plimsoll_session::{Backend, arenas, exchange, same_sums};
 use plimsoll_units::Bytes;
 
 /// The device that a run was started on.
@@ -167,6 +168,14 @@ impl Hardware {
         Ok(engine)
     }
 
+    /// Says it if a plan rounds sums in another way than the first one.
+    fn tell_of_sums(&self, found: &Found) {
+        let (first, now) = (self.first_sums.as_ref().and_then(|first| first.micro_batch), found.plan.micro_batch);
+        if let Some(first) = first.filter(|first| *first != now) {
+            talk(format_args!("the micro-batch is {now} instead of {first}, so sums may round differently"));
+        }
+    }
+
     fn open_again(&self, folder: &RunFolder) -> Result<Opened, Failure> {
         let (device, budget) = (&self.device_args, &self.budget_args);
         let mut opened = match &self.card {
@@ -191,6 +200,22 @@ impl Backend for Hardware {
         })
     }
 
+    fn exchange(
+        &mut self,
+        engine: &mut Engine,
+        found: &Found,
+        vram: Bytes,
+    ) -> Result<Result<(), DeviceError>, Failure> {
+        let before = (self.budget.clone(), self.budget_args.clone());
+        self.set_vram(vram)?;
+        let exchanged = exchange(engine, found)?;
+        match exchanged {
+            Ok(()) => self.tell_of_sums(found),
+            Err(_) => (self.budget, self.budget_args) = before,
+        }
+        Ok(exchanged)
+    }
+
     fn load(&mut self, folder: &RunFolder, found: &mut Found, budget: Option<Bytes>) -> Result<Engine, Failure> {
         let before = (self.budget.clone(), self.budget_args.clone());
         let loaded = match budget {
@@ -206,12 +231,7 @@ impl Backend for Hardware {
                 (self.budget, self.budget_args) = before;
             }
             (Ok(_), None) => self.first_sums = Some(same_sums(&self.request, found)),
-            (Ok(_), Some(first)) => {
-                if let Some(first) = first.micro_batch.filter(|first| *first != found.plan.micro_batch) {
-                    let now = found.plan.micro_batch;
-                    talk(format_args!("the micro-batch is {now} instead of {first}, so sums may round differently"));
-                }
-            }
+            (Ok(_), Some(_)) => self.tell_of_sums(found),
         }
         loaded
     }
