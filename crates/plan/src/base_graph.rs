@@ -35,7 +35,8 @@ pub(crate) fn built(request: &Request, settings: &Settings, programs: Programs) 
     let graph = build_training(&request.model, &request.optimizer, &shape)?;
     match settings.levers.base_weights {
         Some(format) if quantizable(&graph, format).is_empty() => {
-            Err(PlanError::NothingQuantized { format, frozen: request.frozen.len() })
+            let frozen = graph.parameters.iter().filter(|parameter| parameter.training.is_none()).count();
+            Err(PlanError::NothingQuantized { format, frozen })
         }
         _ => Ok(graph),
     }

@@ -46,7 +46,7 @@ pub use health::{health_event, health_line};
 pub use kept_run::{KeptRun, kept_run_json, kept_run_markdown};
 #[cfg(unix)]
 pub use listed_run::{ListedRun, Speed};
-pub use models::{ListedModel, models_table};
+pub use models::{LeastMemory, ListedModel, models_table};
 pub use picture::{PlanPage, plan_html, plan_svg};
 pub use plan_json::{PlanReport, plan_json};
 pub use plan_table::{as_flags, grouped, levers_table, moment_text, plan_table, products_named};

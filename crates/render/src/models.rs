@@ -13,10 +13,21 @@ pub struct ListedModel {
     pub parameters: u64,
     /// Tokens of a sample.
     pub tokens: usize,
+    /// Training of all parameters.
+    pub full: LeastMemory,
+    /// Training of adapters on frozen weights in half precision.
+    pub lora: LeastMemory,
+    /// Training of adapters on frozen weights in 4 bits; `None` if the model's can't be.
+    pub qlora: Option<LeastMemory>,
+}
+
+/// The least memory for a way to train a model.
+#[derive(Debug, Clone, Copy)]
+pub struct LeastMemory {
     /// Device memory of the smallest plan.
-    pub least: Bytes,
+    pub device: Bytes,
     /// Host memory of that plan.
-    pub least_host: Bytes,
+    pub host: Bytes,
     /// The smallest known card with room for it.
     pub card: Option<&'static str>,
 }
@@ -41,33 +52,35 @@ pub fn models_table(listed: &[ListedModel], columns: Option<usize>) -> String {
 }
 
 const NOTE: &str = "\
-GPU and host: the least memory that training all parameters takes, in bf16 with
-a single-precision copy, one sample of up to 1,024 tokens at a time; with more
-it is faster: `plimsoll plan --model NAME --gpu GPU`";
+full: the smallest GPU that trains all parameters, in bf16 with a
+single-precision copy, and what it needs of GPU and host memory; LoRA and QLoRA:
+the smallest that trains adapters of rank 16 (`--method lora`, `qlora`). One
+sample of up to 1,024 tokens at a time; with more memory it is faster:
+`plimsoll plan --model NAME --gpu GPU`";
 
 fn table(listed: &[ListedModel], with_hub: bool) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    let row = |mut cells: Vec<String>| {
-        if !with_hub {
-            cells.remove(1);
-        }
-        cells
+    let row = |[name, hub, parameters, device, host, cards @ ..]: [String; 8]| {
+        let middle = if with_hub { vec![hub, parameters, device, host] } else { vec![parameters] };
+        [vec![name], middle, cards.to_vec()].concat()
     };
-    let heads = ["model", "on the hub", "parameters", "GPU", "host", "smallest GPU"];
-    table.set_header(row(heads.map(str::to_owned).to_vec()));
+    let heads = ["model", "on the hub", "parameters", "GPU", "host", "full", "LoRA", "QLoRA"];
+    table.set_header(row(heads.map(str::to_owned)));
     for model in listed {
-        table.add_row(row(vec![
+        let card = |least: Option<LeastMemory>| least.and_then(|least| least.card).unwrap_or("-").to_owned();
+        table.add_row(row([
             model.name.to_owned(),
             on_hub(model.name).to_owned(),
             counted(model.parameters),
-            model.least.to_string(),
-            model.least_host.to_string(),
-            model.card.map_or("-".to_owned(), str::to_owned),
+            model.full.device.to_string(),
+            model.full.host.to_string(),
+            card(Some(model.full)),
+            card(Some(model.lora)),
+            card(model.qlora),
         ]));
     }
-    let first = 1 + usize::from(with_hub);
-    for column in first..first + 3 {
+    for column in if with_hub { 2..5 } else { 1..2 } {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -97,13 +110,14 @@ mod tests {
     #[test]
     fn the_table_fits_80_columns_and_is_one_line_a_model_where_there_is_room() {
         let card = cards().iter().map(|card| card.name).max_by_key(|name| name.len());
+        let least = LeastMemory { device: Bytes::mib(1023), host: Bytes::mib(999_999), card };
         let listed = ModelConfig::preset_names().into_iter().map(|name| ListedModel {
             name,
             parameters: 999_000_000,
             tokens: 1024,
-            least: Bytes::mib(1023),
-            least_host: Bytes::mib(999_999),
-            card,
+            full: least,
+            lora: least,
+            qlora: Some(least),
         });
         let listed = listed.collect::<Vec<_>>();
         let [narrow, wide, piped] = [Some(80), Some(200), None].map(|columns| models_table(&listed, columns));

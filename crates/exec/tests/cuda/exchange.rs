@@ -69,7 +69,7 @@ fn a_card_without_mapped_memory_exchanges_plans_of_one_size_only() {
     assert_eq!(can, [true, false, false, plans[3].1.peak() == plans[0].1.peak()]);
 }
 
-/// A state that lies in the host's memory is saved and loaded instead.
+/// A state that is in the host's memory is saved and loaded instead.
 #[test]
 fn a_plan_whose_state_is_on_the_host_is_not_exchanged() {
     let run = run().levers(Levers { optimizer_offload: 1.0, ..Levers::default() });

@@ -162,6 +162,7 @@ const GROUPS: &[Group] = &[
             ("eval-samples", ""),
             ("sample-tokens", ""),
             ("rules", ""),
+            ("beside", ""),
             ("logits", ""),
             ("out", "File or folder to write"),
             ("no-check", "Do not compare logits"),

@@ -29,6 +29,7 @@ mod half;
 mod heat;
 mod help;
 mod hub;
+mod in_pytorch;
 mod levers;
 mod limits;
 mod loading;
@@ -133,7 +134,7 @@ enum Command {
     /// Start a command at each boot, by a systemd unit of this user
     #[cfg(unix)]
     InstallService(service::ServiceArgs),
-    /// Generate text from a checkpoint
+    /// Generate text from a checkpoint; `plimsoll chat` is `plimsoll generate --chat`
     Generate(generate::GenerateArgs),
     /// Merge adapters into the weights below them, and compare the logits before and after
     Merge(merge::MergeArgs),
@@ -177,7 +178,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let _finish = Finish;
     print_panics_as_messages();
     processor::configure_heap();
-    let result = with_settings(hyphenate(arguments)).and_then(|cli| match cli.command {
+    let result = with_settings(hyphenate(chat(arguments))).and_then(|cli| match cli.command {
         Command::Train(args) => train::run(*args),
         Command::Plan(args) => start_threads().and_then(|()| planning(|| plan::run(args))),
         Command::Models(args) => start_threads().and_then(|()| planning(|| models::run(&args))),
@@ -244,6 +245,14 @@ fn with_settings(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     };
     let matches = help::command().try_get_matches_from(arguments).map_err(Failure::usage)?;
     Cli::from_arg_matches(&matches).map_err(Failure::usage)
+}
+
+/// Turns `plimsoll chat` into `plimsoll generate --chat`.
+fn chat(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.get(1).is_some_and(|command| command == "chat") {
+        arguments.splice(1..2, ["generate".into(), "--chat".into()]);
+    }
+    arguments
 }
 
 /// Turns `--seq_len=64` into `--seq-len=64`. Values, and all arguments after `--`, stay as they are.

@@ -6,13 +6,13 @@ use super::failure::exit_code;
 use super::model::{self, Chosen};
 use crate::streams::write_data;
 use ::plimsoll_plan::{
-    Budget, Level, Levers, Machine, Precision, Rates, Recompute, Request, Settings, cards, plan_settings,
+    Budget, Level, Levers, Machine, PlanError, Precision, Rates, Recompute, Request, Settings, cards, plan_settings,
 };
 use clap::Args;
 use console::Term;
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{MemoryId, Optimizer, Targets};
-use plimsoll_render::{ListedModel, models_table};
+use plimsoll_graph::{AdapterSettings, Adapters, MemoryId, Optimizer, Targets, WeightCodes};
+use plimsoll_render::{LeastMemory, ListedModel, models_table};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -32,11 +32,11 @@ pub(super) struct ModelsArgs {
 pub(super) fn run(args: &ModelsArgs) -> Result<u8, Failure> {
     let listed = ModelConfig::preset_names().into_par_iter().map(list).collect::<Result<Vec<_>, _>>()?;
     if args.json {
+        let of = |least: LeastMemory| json!({ "least_bytes": least.device.0, "least_host_bytes": least.host.0, "card": least.card });
         let models = listed.iter().map(|model| {
             json!({
                 "name": model.name, "hub": ModelConfig::hub_names(model.name), "parameters": model.parameters,
-                "tokens": model.tokens, "least_bytes": model.least.0, "least_host_bytes": model.least_host.0,
-                "card": model.card,
+                "tokens": model.tokens, "full": of(model.full), "lora": of(model.lora), "qlora": model.qlora.map(of),
             })
         });
         let value = json!({ "models": models.collect::<Vec<_>>() });
@@ -48,8 +48,8 @@ pub(super) fn run(args: &ModelsArgs) -> Result<u8, Failure> {
     Ok(exit_code::DONE)
 }
 
-/// A preset, and the smallest GPU that trains it in bf16 with single-precision master weights, one sample at a time, with
-/// all blocks recomputed and the optimizer on the host.
+/// A preset, and the smallest GPU that trains it in bf16 by each method, one sample at a time, with all blocks recomputed and the
+/// optimizer of all parameters on the host.
 fn list(name: &'static str) -> Result<ListedModel, Failure> {
     let Chosen { config, .. } = model::open(name)?;
     let tokens = config.max_positions().min(SEQ_LEN);
@@ -60,20 +60,41 @@ fn list(name: &'static str) -> Result<ListedModel, Failure> {
         micro_batch: Some(1),
         seq_len: tokens,
         target_len: config.takes_pairs().then_some(tokens),
-        evaluates: true,
+        evaluates: false,
         budget: Budget::unlimited(),
         ..Request::new(config, targets, Machine::of_rates(Rates::guess(1)))
     };
+    let adapters = Adapters::of(&request.model, &AdapterSettings::default())?;
+    let adapted = Request { adapters: Some(adapters), ..request.clone() };
+    let qlora = match least(&adapted, Some(WeightCodes::Nf4)) {
+        Ok(least) => Some(least),
+        Err(PlanError::NothingQuantized { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(ListedModel {
+        name,
+        parameters: u64::try_from(request.model.parameters()).expect("a preset is smaller"),
+        tokens,
+        full: least(&request, None)?,
+        lora: least(&adapted, None)?,
+        qlora,
+    })
+}
+
+/// The least memory for a request, and the smallest card that has it.
+fn least(request: &Request, base_weights: Option<WeightCodes>) -> Result<LeastMemory, PlanError> {
     let levers = Levers {
         precision: Precision::Bf16,
+        base_weights,
         recompute: Recompute::all(Level::Block),
-        optimizer_offload: 1.0,
+        // The moments of adapters are small.
+        optimizer_offload: if request.adapters.is_some() { 0.0 } else { 1.0 },
         ..Levers::default()
     };
-    let (_, plan) = plan_settings(&request, Settings { micro_batch: 1, head_chunk: HEAD_CHUNK, levers })?;
+    let (_, plan) = plan_settings(request, Settings { micro_batch: 1, head_chunk: HEAD_CHUNK, levers })?;
     let needed = plan.needed();
-    let (least, least_host) = (needed[MemoryId::DEVICE], needed[MemoryId::HOST]);
-    let fitting = cards().iter().filter(|card| card.bf16_tflops.is_some() && least + CARD_MARGIN <= card.memory);
+    let (device, host) = (needed[MemoryId::DEVICE], needed[MemoryId::HOST]);
+    let fitting = cards().iter().filter(|card| card.bf16_tflops.is_some() && device + CARD_MARGIN <= card.memory);
     let card = fitting.min_by_key(|card| card.memory).map(|card| card.name);
-    Ok(ListedModel { name, parameters: plan.parameters, tokens, least, least_host, card })
+    Ok(LeastMemory { device, host, card })
 }

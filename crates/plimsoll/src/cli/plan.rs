@@ -11,6 +11,7 @@ use super::find::{Find, longest_power_of_two};
 use super::gpus::list_known;
 use super::half;
 use super::hub;
+use super::in_pytorch::OtherProgram;
 use super::misfit::{Enough, misfit_failure};
 use super::model::{self, Chosen};
 use super::options::{AutoOr, Workers, positive_count, positive_number, positive_size, workers};
@@ -91,6 +92,9 @@ pub(super) struct PlanArgs {
     /// Compare the plan with the usual rule of thumb for this much memory
     #[arg(long)]
     rules: bool,
+    /// Compare the memory with that of the same run in another program
+    #[arg(long = "beside", value_name = "PROGRAM", value_enum, conflicts_with = "compare")]
+    other: Option<OtherProgram>,
     /// Number of independent runs that share the device and its speed evenly, `auto` for as many as fit, or `N@SIZE` for N runs
     /// with SIZE each; shows the plan of one of them
     #[arg(long, value_name = "N|N@SIZE|auto", value_parser = workers)]
@@ -395,6 +399,9 @@ impl PlanArgs {
         answers.extend(in_half?);
         if self.rules {
             answers.push(compare_rule(&request, &device, &result, chosen.most_positions())?);
+        }
+        if let Some(other) = self.other {
+            answers.push(other.compare(&request, plan, device.budget.outside())?);
         }
         answers.extend(result.as_ref().ok().and_then(|found| self.whole_training(found)));
         if let Ok(found) = &result {

@@ -347,6 +347,39 @@ fn a_calibration_continues_after_an_interrupt() {
     assert_eq!(plan["predicted"]["times"], times);
 }
 
+/// The memory of PyTorch next to the plan's is that of `estimate` with the same settings.
+#[test]
+fn a_plan_is_compared_with_pytorch() {
+    let sandbox = Sandbox::new();
+    for (flags, of_estimate) in [
+        ("--model gpt2 --precision bf16", "--model gpt2 --precision amp-bf16"),
+        (
+            "--model smollm2-135m --method qlora --lora-rank 8 --lora-targets q_proj,v_proj",
+            "--model smollm2-135m --method qlora --lora-rank 8 --lora-targets q_proj,v_proj",
+        ),
+    ] {
+        let size = "--micro-batch 2 --seq-len 512";
+        let plan = json(
+            &sandbox
+                .run(&format!("plan {flags} {size} --global-batch 4 --gpu 3060 --host-ram 16 --beside pytorch --json")),
+        );
+        let estimate = json(&sandbox.run(&format!(
+            "estimate {of_estimate} {size} --gradient-accumulation-steps 2 --gradient-checkpointing=non-reentrant --gpu 3060 --json"
+        )));
+        let compared = &plan["pytorch"];
+        let keys =
+            [("likely_bytes", &estimate), ("least_bytes", &estimate["least"]), ("most_bytes", &estimate["most"])];
+        for (key, of) in keys {
+            assert_eq!(compared[key], of["process_bytes"], "{flags}: {key}");
+        }
+        let with_margin = plan["plan"]["peak_bytes"].as_u64().expect("bytes") + (1 << 30);
+        assert_eq!(compared["plan_bytes"], with_margin, "{flags}");
+    }
+    let said = sandbox.run("plan --model smollm2-135m --method qlora --base-weights int8 --gpu 3060 --beside pytorch");
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert!(said.stderr.contains("does not know a base in int8"), "{}", said.stderr);
+}
+
 /// A rule of thumb does not price settings that other flags or the model exclude.
 #[test]
 fn a_rule_of_thumb_is_a_possible_run() {

@@ -55,6 +55,8 @@ fn a_chat_model_answers_and_stops() {
     let said = generate("--chat --prompt red");
     assert_eq!(text(&said), "apple\n", "{}", said.stderr);
     assert!(!said.stderr.contains("note: "), "{}", said.stderr);
+    let chatted = sandbox.run("chat --checkpoint runs/chat --temperature 0 --prompt red");
+    assert_eq!(text(&chatted), "apple\n", "{}", chatted.stderr);
 
     // A file of messages, and several questions at once.
     sandbox.write("one.json", r#"[{"role":"user","content":"blue"}]"#);

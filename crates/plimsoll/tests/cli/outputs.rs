@@ -998,12 +998,17 @@ fn presets_are_listed() {
     let listed = must(sandbox.run("models --json")).json();
     let listed = listed["models"].as_array().expect("a list");
     for model in listed {
-        let bytes = |key: &str| model[key].as_u64().expect("bytes");
-        // Weights in bf16, at least.
-        assert!(bytes("parameters") * 2 < bytes("least_bytes"), "{model}");
+        let least = ["full", "lora", "qlora"].map(|method| model[method]["least_bytes"].as_u64());
+        // Weights in bf16, at least; a base is smaller in 4 bits, which GPT-2's layout excludes.
+        assert!(least[0] > Some(model["parameters"].as_u64().expect("a number") * 2) && least[2] < least[1], "{model}");
     }
-    let small = listed.iter().find(|model| model["name"] == "gpt2").expect("it is known");
-    let gib = small["least_bytes"].as_u64().expect("bytes") as f64 / f64::from(1 << 30);
+    // Frozen weights need no gradients, and in 4 bits they are a quarter.
+    let of = |name: &str| listed.iter().find(|model| model["name"] == name).expect("it is known");
+    let cards = ["full", "lora", "qlora"].map(|method| of("qwen3-8b")[method]["card"].as_str().expect("a card"));
+    assert_eq!(cards, ["RTX A4500", "RTX A4500", "RTX 5050"]);
+
+    let small = of("gpt2");
+    let gib = small["full"]["least_bytes"].as_u64().expect("bytes") as f64 / f64::from(1 << 30);
     let plan = |vram: f64| {
         let flags = "--seq-len 1024 --global-batch 1 --precision bf16 --vram-margin 0 --host-ram 64";
         sandbox.run(&format!("plan --model openai-community/gpt2 --gpu a100 --vram {vram} {flags}")).code

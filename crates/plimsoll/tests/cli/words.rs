@@ -43,14 +43,15 @@ fn files(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Whether a line has a phrase as whole words.
+/// Whether a line has a phrase as whole words, not as the name of a flag.
 fn has(line: &str, phrase: &str) -> bool {
     let is_letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(phrase).any(|(at, _)| {
         let after = line[at + phrase.len()..].chars().next();
         let is_cut = is_letter(after) && phrase.ends_with(char::is_alphanumeric);
         let is_inside = is_letter(line[..at].chars().next_back()) && phrase.starts_with(char::is_alphanumeric);
-        !is_inside && !is_cut
+        let is_flag = line[..at].ends_with("--") || (line[..at].ends_with('"') && after == Some('"'));
+        !is_inside && !is_cut && !is_flag
     })
 }
 
@@ -76,5 +77,6 @@ fn banned_words_are_in_no_source_and_no_document() {
 #[test]
 fn phrases_are_found_as_whole_words() {
     assert!(has("it lies here", "lies") && has("lies", "lies") && has("x; none: y", "; none:"));
+    assert!(!has("`--beside pytorch`", "beside") && has("a plan, beside it", "beside"));
     assert!(!has("the families", "lies") && !has("besides", "beside") && !has("lies_of", "lies"));
 }

@@ -63,7 +63,7 @@ fn open() -> Result<Box<dyn Device>, DeviceError> {
     Ok(Box::new(CpuDevice::new()))
 }
 
-/// Opens a device that loads each plan anew.
+/// Opens a device that loads each plan again.
 fn open_reloading() -> Result<Box<dyn Device>, DeviceError> {
     Ok(Box::<reloading::Reloading>::default())
 }

@@ -1,4 +1,4 @@
-//! The processor as a device that loads each plan anew, so that a run saves its state when its plan changes.
+//! The processor as a device that loads each plan again, so that a run saves its state when its plan changes.
 
 use plimsoll_exec::{Capabilities, CpuDevice, Device, DeviceError, MemoryReport};
 use plimsoll_graph::{Scalars, TensorId};
