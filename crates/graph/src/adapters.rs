@@ -214,6 +214,7 @@ impl Adapted {
         if self.of.is_empty() {
             return Ok(());
         }
+        let (outer, block) = builder.current_scope();
         let mut inner = HashMap::new();
         for mut node in builder.nodes.split_off(first) {
             let found = if let Op::Linear(_) = node.op { self.of.get(&node.inputs[1]).copied() } else { None };
@@ -238,6 +239,7 @@ impl Adapted {
             builder.nodes.push(node);
             builder.push_into(LinearAdd { layout: WeightLayout::OutIn }, &[base, t, matrices.up], &[Some(y)])?;
         }
+        builder.scope(outer, block);
         Ok(())
     }
 

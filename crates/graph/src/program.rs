@@ -354,6 +354,11 @@ impl<'g> ProgramBuilder<'g> {
         self.block = block;
     }
 
+    /// The part of the model and the block that the next nodes belong to.
+    pub(crate) fn current_scope(&self) -> (String, Option<u32>) {
+        (self.scope.clone(), self.block)
+    }
+
     /// Declares a tensor that the host writes before the program runs.
     pub fn input(&mut self, name: &str, shape: &[usize], dtype: DType) -> TensorId {
         let ty = TensorType { shape: shape.into(), dtype };

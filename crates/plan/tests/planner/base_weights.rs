@@ -2,7 +2,7 @@
 
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::{QuantizedLinear, QuantizedLinearInputGrad};
-use plimsoll_graph::{DType, Graph, Op, ProgramKind, SampleShape, Targets, WeightCodes};
+use plimsoll_graph::{AdapterSettings, Adapters, DType, Graph, Op, ProgramKind, SampleShape, Targets, WeightCodes};
 use plimsoll_plan::{
     LeverRequest, Levers, Machine, PlanError, Precision, Rates, Request, Settings, plan_sampling, plan_settings,
     validate,
@@ -111,4 +111,18 @@ fn a_plan_for_sampling_has_the_codes_of_one_for_training() {
     assert_eq!(coded(&graph), coded(&trained), "the head stays as it is");
     assert_eq!(graph.parameter_count(), whole.parameter_count());
     assert!(3 * plan.breakdown.weights_bytes < of_whole.breakdown.weights_bytes);
+}
+
+/// Adapters once left the output head in the last block, so that text was written with a head in codes.
+#[test]
+fn adapters_do_not_change_which_weights_are_in_codes() {
+    let model = ModelConfig::preset("llama-3-8b").expect("a preset");
+    let adapters = Adapters::of(&model, &AdapterSettings::default()).expect("layers");
+    let shape = SampleShape { rows: 1, prefill: 16, capacity: 64, source: 64 };
+    let plan = |adapters| {
+        let codes = Some(WeightCodes::Nf4);
+        plan_sampling(&model, adapters, &shape, codes, &Targets::cpu(2), Bytes::gib(80)).expect("a plan").0
+    };
+    let (plain, adapted) = (plan(None), plan(Some(&adapters)));
+    assert_eq!(coded(&plain), coded(&adapted));
 }
