@@ -32,4 +32,4 @@ pub use executor::{run_program, run_program_timed};
 pub use null::{NullDevice, Order};
 pub use philox::{dropout_bits, dropout_threshold, fill_normal, normal_pair, philox};
 pub use quantize::Levels;
-pub use weight_codes::{CodedMatrix, Encoder};
+pub use weight_codes::{CodedMatrix, Encoder, nf4_levels};

@@ -14,6 +14,7 @@ use plimsoll_graph::{
 };
 use plimsoll_plan::{Plan, validate};
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// The host's inputs of a program, row-major; see [`plimsoll_graph::Ports`]. Inputs without a port are ignored.
 #[derive(Debug, Clone, Copy, Default)]
@@ -143,30 +144,15 @@ impl Engine {
     /// Initializes the weights with these names.
     fn initialize_those(&mut self, seed: u64, is_one: impl Fn(&str) -> bool) -> Result<(), TrainError> {
         let key = [seed as u32, (seed >> 32) as u32];
-        let mut values = Vec::with_capacity(PART);
         for (index, parameter) in self.parameters.clone().iter().enumerate() {
             if !is_one(self.name(parameter.tensor)) {
                 continue;
             }
-            let elements = self.elements(parameter);
-            let mut encoder = self.encoder(parameter);
-            let part = encoder.as_ref().map_or(PART, Encoder::multiple);
-            for first in (0..elements).step_by(part) {
-                let count = part.min(elements - first);
-                values.resize(count, 0.0);
-                match parameter.init {
-                    Init::Zeros => values.fill(0.0),
-                    Init::Ones => values.fill(1.0),
-                    Init::Normal(deviation) => {
-                        fill_normal(&mut values, deviation, key, index as u32, first as u64 / 2);
-                    }
-                }
-                match &mut encoder {
-                    Some(encoder) => self.fill_codes(parameter, first, encoder, &values)?,
-                    None => self.fill_part(parameter, first, DType::F32, bytemuck::cast_slice(&values))?,
-                }
-            }
-            self.fill_scales(parameter, encoder)?;
+            self.fill_with(parameter, 0..self.elements(parameter), |first, values| match parameter.init {
+                Init::Zeros => values.fill(0.0),
+                Init::Ones => values.fill(1.0),
+                Init::Normal(deviation) => fill_normal(values, deviation, key, index as u32, first as u64 / 2),
+            })?;
         }
         Ok(())
     }
@@ -186,8 +172,32 @@ impl Engine {
         Ok(())
     }
 
+    /// Sets these elements of a parameter to values in single precision, in parts; `values` receives the index of the first
+    /// element of each. Weights in codes are encoded; they are set as a whole.
+    pub(crate) fn fill_with(
+        &mut self,
+        parameter: &Parameter,
+        elements: Range<usize>,
+        mut values: impl FnMut(usize, &mut [f32]),
+    ) -> Result<(), TrainError> {
+        let mut encoder = self.encoder(parameter);
+        let is_whole = elements == (0..self.elements(parameter));
+        assert!(encoder.is_none() || is_whole, "weights in codes are set as a whole");
+        let most = encoder.as_ref().map_or(PART, Encoder::multiple);
+        let mut part = Vec::with_capacity(most.min(elements.len()));
+        for first in elements.clone().step_by(most) {
+            part.resize(most.min(elements.end - first), 0.0);
+            values(first, &mut part);
+            match &mut encoder {
+                Some(encoder) => self.fill_codes(parameter, first, encoder, &part)?,
+                None => self.fill_part(parameter, first, DType::F32, bytemuck::cast_slice(&part))?,
+            }
+        }
+        self.fill_scales(parameter, encoder)
+    }
+
     /// Number of a parameter's weights.
-    fn elements(&self, parameter: &Parameter) -> usize {
+    pub(crate) fn elements(&self, parameter: &Parameter) -> usize {
         parameter.shape(&self.plan[parameter.tensor].ty).iter().product()
     }
 

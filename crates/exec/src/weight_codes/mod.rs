@@ -10,6 +10,11 @@ pub(crate) use nf4::{LEVELS, scale_levels};
 
 use plimsoll_graph::{NF4_BLOCK, WeightCodes};
 
+/// The values of the codes of [`WeightCodes::Nf4`], as parts of a scale: those of weights, and those of scales.
+pub fn nf4_levels() -> [&'static [f32]; 2] {
+    [&LEVELS, scale_levels()]
+}
+
 /// Encodes a matrix (out, in), part by part from its first weight.
 #[derive(Debug)]
 pub struct Encoder {
@@ -66,6 +71,7 @@ pub struct CodedMatrix<'a> {
 #[derive(Debug, Clone, Copy)]
 enum Scales<'a> {
     Nf4 { absmax: &'a [u8], nested_absmax: &'a [f32], offset: f32 },
+    PlainNf4 { absmax: &'a [f32] },
     Int8 { absmax: &'a [f32] },
 }
 
@@ -81,6 +87,12 @@ impl<'a> CodedMatrix<'a> {
         Self { columns, codes, scales }
     }
 
+    /// The matrix in [`WeightCodes::Nf4`] whose scales, one for each block, are not quantized: the form of bitsandbytes
+    /// without double quantization.
+    pub fn plain_nf4(columns: usize, codes: &'a [u8], absmax: &'a [f32]) -> Self {
+        Self { columns, codes, scales: Scales::PlainNf4 { absmax } }
+    }
+
     /// Decodes consecutive weights of a row from column `first` on. Panics if the row has fewer.
     pub fn decode(&self, row: usize, first: usize, into: &mut [f32]) {
         assert!(first + into.len() <= self.columns, "{} columns from {first} of {}", into.len(), self.columns);
@@ -89,6 +101,7 @@ impl<'a> CodedMatrix<'a> {
             Scales::Nf4 { absmax, nested_absmax, offset } => {
                 nf4::decode(self.codes, from, |block| nf4::scale(absmax, nested_absmax, offset, block), into);
             }
+            Scales::PlainNf4 { absmax } => nf4::decode(self.codes, from, |block| absmax[block], into),
             Scales::Int8 { absmax } => int8::decode(&self.codes[from..][..into.len()], absmax[row], into),
         }
     }

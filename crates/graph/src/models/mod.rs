@@ -223,7 +223,7 @@ impl ModelConfig {
         let value = text_part(value);
         if let Some(method) = quantization(&value).filter(|method| !is_read_quantized(&value, method)) {
             let problem = "weights are read in fp32, fp16 and bf16 only; use the model that these were made from";
-            return Err(keys::bad("quantization_config", format!("asks for `{method}` weights, but {problem}")));
+            return Err(keys::bad(QUANTIZATION, format!("asks for `{method}` weights, but {problem}")));
         }
         let others = || DecoderConfig::model_types().chain(EncoderConfig::model_types());
         let known = || ["gpt2", "t5", "mt5"].into_iter().chain(others()).collect::<Vec<_>>().join(", ");
@@ -255,6 +255,23 @@ impl ModelConfig {
     pub fn quantization(text: &str) -> Option<String> {
         let value = text_part(serde_json::from_str(text).ok()?);
         quantization(&value).map(str::to_owned)
+    }
+
+    /// Whether a config.json announces weights that bitsandbytes quantized.
+    pub fn has_codes_of_bitsandbytes(text: &str) -> bool {
+        Self::quantization(text).is_some_and(|method| method == BITSANDBYTES)
+    }
+
+    /// The text of a config.json without the format of its weights, for weights that were decoded. Errors: it is not an
+    /// object.
+    pub fn without_quantization(text: &str) -> Result<String, GraphError> {
+        let mut value: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(text).map_err(|e| keys::bad("(file)", format!("is not a JSON object: {e}")))?;
+        value.remove(QUANTIZATION);
+        if let Some(serde_json::Value::Object(part)) = value.get_mut("text_config") {
+            part.remove(QUANTIZATION);
+        }
+        Ok(serde_json::to_string_pretty(&value).expect("plain data") + "\n")
     }
 
     /// The `model_type` in the text of a config.json that also describes parts for images or sound.
@@ -433,20 +450,32 @@ impl ModelConfig {
 
 /// The format of quantized weights.
 fn quantization(config: &serde_json::Value) -> Option<&str> {
-    let found = config.get("quantization_config").filter(|found| !found.is_null())?;
+    let found = config.get(QUANTIZATION).filter(|found| !found.is_null())?;
     Some(found.get("quant_method").and_then(serde_json::Value::as_str).unwrap_or("quantized"))
 }
 
-/// Whether a family's weights are read in this format: the published files of gpt-oss have no other.
+/// The key of a config.json with the format of quantized weights.
+const QUANTIZATION: &str = "quantization_config";
+
+/// The format of weights that bitsandbytes quantized, as a config.json names it.
+const BITSANDBYTES: &str = "bitsandbytes";
+
+/// Whether a family's weights are read in this format: the published files of gpt-oss have no other than MXFP4, and
+/// bitsandbytes transposes the weights of GPT-2.
 fn is_read_quantized(config: &serde_json::Value, method: &str) -> bool {
-    method == "mxfp4" && config.get("model_type").is_some_and(|family| family == "gpt_oss")
+    let is_of = |family: &str| config.get("model_type").is_some_and(|found| found == family);
+    match method {
+        "mxfp4" => is_of("gpt_oss"),
+        BITSANDBYTES => !is_of("gpt2"),
+        _ => false,
+    }
 }
 
 /// The keys of the text model of a config.json that also describes parts for images or sound; otherwise all keys.
 fn text_part(mut value: serde_json::Value) -> serde_json::Value {
     let of_text = value.get_mut("text_config").filter(|part| part.get("model_type").is_some()).map(|part| part.take());
     let Some(mut text) = of_text else { return value };
-    for key in ["tie_word_embeddings", "quantization_config", "auto_map"] {
+    for key in ["tie_word_embeddings", QUANTIZATION, "auto_map"] {
         if text.get(key).is_none_or(serde_json::Value::is_null) && !value[key].is_null() {
             text[key] = value[key].take();
         }

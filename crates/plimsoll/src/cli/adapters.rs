@@ -3,7 +3,7 @@
 use super::failure::io_failure;
 use super::options::{positive_number, positive_size, rate};
 use super::{Failure, hub};
-use ::plimsoll_train::checkpoint::{ADAPTER_CONFIG_FILE, read_adapters};
+use ::plimsoll_train::checkpoint::{ADAPTER_CONFIG_FILE, bitsandbytes_codes, read_adapters};
 use clap::{Args, ValueEnum};
 use plimsoll_files::is_file;
 use plimsoll_graph::models::ModelConfig;
@@ -176,6 +176,21 @@ impl AdapterArgs {
         self.base = Some(named(Path::new(&base)));
         self.continued = Some((PathBuf::from(named(&init)), adapters));
         Ok(Some(weights))
+    }
+
+    /// Errors: the weights in a folder, which are trained whole, are quantized, or are in codes that are not read.
+    pub(super) fn check_codes(&self, weights: &Path) -> Result<(), Failure> {
+        match bitsandbytes_codes(weights)? {
+            Some(codes) if self.method == Method::Full => {
+                let (folder, codes) = (weights.display(), codes.name());
+                let message =
+                    format!("the weights in {folder} are {codes} codes of bitsandbytes, which can't be trained whole");
+                let failure = Failure::bad_input(message);
+                Err(failure
+                    .hint("`--method qlora` trains adapters over them, and `plimsoll merge` adds these to the weights"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The codes of the frozen weights, unless a flag chooses others.

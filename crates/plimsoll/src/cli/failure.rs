@@ -260,6 +260,12 @@ impl From<CheckpointError> for Failure {
             CheckpointError::InCodes { format, .. } => {
                 failure.hint(format!("add `--base-weights {}`", format.name()))
             }
+            CheckpointError::UnsupportedCodes { .. } => {
+                failure.hint("use the model that these weights were made from: `--method qlora` quantizes it to nf4")
+            }
+            CheckpointError::BadCodes { .. } => {
+                failure.hint("download the weights again, or use the model that they were made from")
+            }
             CheckpointError::UnsupportedDtype { .. } => {
                 failure.hint("quantized weights can't be trained; use the model's release in float32 or bfloat16")
             }

@@ -17,6 +17,7 @@ use clap::Args;
 use plimsoll_data::MODEL_FILES;
 use plimsoll_exec::philox;
 use plimsoll_files::{Disk, FolderLock, LOCK, LockError, free_space, is_file, is_there};
+use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Adapters, SampleShape, WeightCodes};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -81,6 +82,9 @@ impl MergeArgs {
         let unfinished = Unfinished::create(&disk, &self.out, &merge)?;
         merge.write(&disk, &unfinished.path)?;
         copy_others(&disk, folders, &unfinished.path)?;
+        if merge.is_decoded() {
+            announce_decoded(&disk, &unfinished.path.join(CONFIG_FILE))?;
+        }
         talk(self.statement(&trained, &merge));
         if !self.no_check {
             self.compare(&trained, codes, &shape, &unfinished.path)?;
@@ -104,6 +108,7 @@ impl MergeArgs {
         };
         let into = match self.base_weights.codes() {
             Some(codes) => format!("weights decoded from {}, in {dtypes}, of", codes.name()),
+            None if merge.is_decoded() => format!("decoded weights of bitsandbytes, in {dtypes}, of"),
             None => format!("{dtypes} weights of"),
         };
         format!("merging {adapters}{over} into the {into} {}", below.base)
@@ -199,6 +204,14 @@ fn copy_others(disk: &Disk, [adapters, weights]: [&Path; 2], into: &Path) -> Res
     let configured = first(CONFIG_FILE, [weights, adapters]);
     let copied = MODEL_FILES.iter().try_fold((), |(), name| first(name, [adapters, weights]));
     configured.and(copied).and_then(|()| disk.sync_folder(into)).map_err(io_failure(into.display()))
+}
+
+/// Removes the format of the weights from a config.json.
+fn announce_decoded(disk: &Disk, config: &Path) -> Result<(), Failure> {
+    let text = fs::read_to_string(config).map_err(io_failure(config.display()))?;
+    let text = ModelConfig::without_quantization(&text)?;
+    let written = disk.remove_if_there(config).and_then(|()| disk.write_new(config, text.as_bytes()));
+    written.map_err(io_failure(config.display()))
 }
 
 /// A folder that is deleted unless it is finished.

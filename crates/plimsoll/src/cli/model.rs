@@ -111,10 +111,11 @@ fn open_file(name: &str, file: &Path) -> Result<Chosen, Failure> {
         talk(format_args!("note: {} describes a `{whole}`; only its text model is used", file.display()));
     }
     if let Some(method) = ModelConfig::quantization(&text) {
-        let file = file.display();
-        talk(format_args!(
-            "note: {file} announces {method} weights; they are converted, and trained in the run's precision"
-        ));
+        let use_of_them = match ModelConfig::has_codes_of_bitsandbytes(&text) {
+            true => "`--base-weights` with the same format uses their codes, all else decodes them",
+            false => "they are converted, and trained in the run's precision",
+        };
+        talk(format_args!("note: {} announces {method} weights; {use_of_them}", file.display()));
     }
     let assumed = config.assumed_sizes();
     if !assumed.is_empty() {

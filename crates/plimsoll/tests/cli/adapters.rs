@@ -5,7 +5,7 @@ use crate::support::Sandbox;
 use std::fs;
 use std::path::PathBuf;
 
-const DATA: &str =
+pub const DATA: &str =
     "--data text.txt --seq-len 24 --global-batch 4 --sample-tokens 0 --eval-samples 2 --device cpu --cache-dir cache";
 
 /// A sandbox with text, and weights to adapt in `runs/base/model`.
@@ -129,7 +129,7 @@ fn a_plan_of_adapters_has_a_fraction_of_the_optimizers_state() {
 }
 
 /// The logits that a model computes for a prompt.
-fn logits(sandbox: &Sandbox, checkpoint: &str, more: &str) -> Vec<f64> {
+pub fn logits(sandbox: &Sandbox, checkpoint: &str, more: &str) -> Vec<f64> {
     sandbox
         .must(&format!("generate --checkpoint {checkpoint} --tokenizer bytes --prompt ships --logits l.json {more}"));
     let written = fs::read_to_string(sandbox.path("l.json")).expect("logits");
@@ -138,7 +138,7 @@ fn logits(sandbox: &Sandbox, checkpoint: &str, more: &str) -> Vec<f64> {
     rows.flat_map(|row| row.as_array().expect("logits")).map(|logit| logit.as_f64().expect("a number")).collect()
 }
 
-fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
+pub fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }

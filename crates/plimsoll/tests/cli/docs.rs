@@ -101,7 +101,16 @@ fn sandbox() -> Sandbox {
     sandbox.write("llama.json", llama.to_string());
     for (config, tokenizer, data, names) in [
         ("gpt2.json", "gpt2", "text", &["openai-community/gpt2", "openai-community/gpt2-medium"][..]),
-        ("llama.json", "bpe.json", "text", &["meta-llama/Llama-3.2-1B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"]),
+        (
+            "llama.json",
+            "bpe.json",
+            "text",
+            &[
+                "meta-llama/Llama-3.2-1B-Instruct",
+                "meta-llama/Llama-3.1-8B-Instruct",
+                "unsloth/Llama-3.2-1B-Instruct-bnb-4bit",
+            ],
+        ),
         ("t5-nano", "unigram.json", "pairs.tsv", &["google/flan-t5-base"]),
     ] {
         let lengths = if config == "t5-nano" { "--source-len 16 --target-len 16" } else { "--seq-len 16" };

@@ -5,6 +5,7 @@ mod support;
 
 mod adapters;
 mod bad_input;
+mod bitsandbytes;
 mod blas;
 mod cards;
 mod chats;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::path::{Component, Path, PathBuf};
 
 /// Room for a million tensors.
@@ -134,6 +134,12 @@ impl Archive {
     /// A name, if there is a tensor of this name.
     pub(super) fn name(&self, name: &str) -> Option<&str> {
         self.places.get_key_value(name).map(|(name, _)| name.as_str())
+    }
+
+    /// The first name with this beginning.
+    pub(super) fn first_with(&self, beginning: &str) -> Option<&str> {
+        let (name, _) = self.places.range::<str, _>((Bound::Included(beginning), Bound::Unbounded)).next()?;
+        name.starts_with(beginning).then_some(name)
     }
 
     /// All names, sorted.

@@ -57,11 +57,6 @@ impl Content {
         let dtypes = self.parts.iter().map(|part| part.dtype(engine));
         dtypes.max_by_key(|dtype| dtype.size_bytes()).expect("there is a part")
     }
-
-    /// Its size in the file.
-    pub fn bytes(&self, engine: &Engine) -> u64 {
-        self.shape.iter().product::<usize>() as u64 * self.dtype(engine).size_bytes()
-    }
 }
 
 /// The pieces of a parameter in a model's files.

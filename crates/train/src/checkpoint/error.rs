@@ -78,6 +78,26 @@ pub enum CheckpointError {
         /// The format of the codes.
         format: WeightCodes,
     },
+    /// Quantized weights in a format that is not read.
+    #[error("{path}: `{tensor}` is stored as {found}; of the formats of bitsandbytes, nf4 and int8 are read")]
+    UnsupportedCodes {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The format.
+        found: String,
+    },
+    /// Quantized weights are incomplete or contradict themselves.
+    #[error("{path}: `{tensor}` {problem}")]
+    BadCodes {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// Weights in an unsupported precision.
     #[error("{path}: `{tensor}` is {found}; only F32, F16 and BF16 weights are supported")]
     UnsupportedDtype {

@@ -10,6 +10,7 @@
 //! ```
 
 mod archive;
+mod bitsandbytes;
 mod contents;
 mod error;
 mod find;
@@ -27,6 +28,7 @@ mod stored;
 mod tensors;
 mod write;
 
+pub use bitsandbytes::bitsandbytes_codes;
 pub use error::CheckpointError;
 pub(crate) use find::later;
 pub use find::{Newest, Skipped, list, newest_whole, read_state, verify};

@@ -2,6 +2,7 @@
 //! Not here: listing checkpoints (`find.rs`).
 
 use super::archive::{Archive, describe, wrong};
+use super::bitsandbytes::{self, Quantized};
 use super::contents::{adapter_name, coded_tensors, contents, pieces};
 use super::find::{read_state, verify_file};
 use super::mxfp4::{self, Packed};
@@ -13,6 +14,7 @@ use plimsoll_graph::{ADAPTER_PREFIX, AdapterFile, Adapters, DType, Parameter, St
 use plimsoll_units::Bytes;
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::Path;
 
 /// Elements of a tensor that are read before its pages are dropped, so that no large tensor is resident whole.
@@ -191,6 +193,9 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign:
                 return engine.write(*tensor, view.data());
             }
         };
+        if let Some(weight) = Quantized::find(archive, stored, shape)? {
+            return fill_quantized(engine, parameter, *from..from + elements, *at, &weight);
+        }
         if let Some(weight) = Packed::find(archive, stored, shape)? {
             return weight.unpack(|first, values| {
                 engine.fill_parameter(parameter, first, DType::F32, bytemuck::cast_slice(values))
@@ -213,6 +218,25 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign:
             archive.release_part(stored, bytes);
         }
         Ok(())
+    })
+}
+
+/// Fills a parameter from its element `at` on with these elements of a quantized weight: with its codes if the engine stores
+/// the same, else with its decoded values.
+fn fill_quantized(
+    engine: &mut Engine,
+    parameter: &Parameter,
+    elements: Range<usize>,
+    at: usize,
+    weight: &Quantized,
+) -> Result<(), TrainError> {
+    weight.check()?;
+    let tensors = parameter.coded.as_ref().and_then(|coded| weight.coded(coded.format, &elements));
+    if let Some(tensors) = tensors {
+        return coded_tensors(parameter).zip(tensors).try_for_each(|(tensor, bytes)| engine.write(tensor, &bytes));
+    }
+    engine.fill_with(parameter, at..at + elements.len(), |first, values| {
+        weight.decode(elements.start + first - at, values)
     })
 }
 
@@ -287,7 +311,10 @@ pub(super) fn matched<'a>(
         return Err(missing_tensor(archive, missing));
     }
     let used = stored_as.values().copied().collect::<HashSet<_>>();
-    let is_scales = |name: &str| mxfp4::blocks_of(name).is_some_and(|blocks| used.contains(&*blocks));
+    let is_scales = |name: &str| {
+        let of = mxfp4::blocks_of(name).or_else(|| bitsandbytes::weight_of(name));
+        of.is_some_and(|weight| used.contains(&*weight))
+    };
     let is_expected =
         |name: &str| foreign && (is_ignored(name) || is_scales(name) || is_duplicate(archive, &stored_as, name));
     let mut unknown = archive.names().filter(|name| !used.contains(name)).filter(|name| !is_expected(name));

@@ -2,6 +2,7 @@
 //! Not here: filling an engine (`read.rs`).
 
 use super::archive::{Archive, describe, wrong};
+use super::bitsandbytes::Quantized;
 use super::mxfp4::Packed;
 use super::read::{dtype_of, is_float, matched, verify_weights};
 use super::{ADAPTER_FILE, CheckpointError, MODEL_FILE};
@@ -11,6 +12,7 @@ use plimsoll_graph::{DType, Graph};
 use safetensors::tensor::TensorView;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::slice;
 
 /// The tensors of a model or of its adapters, by the model's names for them.
 pub struct StoredWeights {
@@ -72,6 +74,15 @@ impl StoredWeights {
     pub fn read(&self, name: &str, first: usize, step: usize, values: &mut [f32]) -> Result<(), CheckpointError> {
         let missing = || CheckpointError::MissingTensor { path: self.archive.path().into(), tensor: name.to_owned() };
         let StoredTensor { stored, shape } = self.tensors.get(name).ok_or_else(missing)?;
+        if let Some(weight) = Quantized::find(&self.archive, stored, shape)? {
+            match step {
+                1 => weight.decode(first, values),
+                _ => values.iter_mut().enumerate().for_each(|(number, value)| {
+                    weight.decode(first + number * step, slice::from_mut(value));
+                }),
+            }
+            return Ok(());
+        }
         if let Some(packed) = Packed::find(&self.archive, stored, shape)? {
             values.iter_mut().enumerate().for_each(|(number, value)| *value = packed.number(first + number * step));
             return Ok(());
@@ -94,7 +105,7 @@ impl StoredWeights {
 }
 
 /// The tensors of a model's files and their shapes.
-fn tensors_of(model: &ModelConfig) -> BTreeMap<String, Vec<usize>> {
+pub(super) fn tensors_of(model: &ModelConfig) -> BTreeMap<String, Vec<usize>> {
     let mut graph = Graph::default();
     model.declare(&mut graph);
     let tensors = graph.parameters.iter().flat_map(|parameter| {
@@ -106,8 +117,11 @@ fn tensors_of(model: &ModelConfig) -> BTreeMap<String, Vec<usize>> {
     tensors.collect()
 }
 
-/// Errors: `WrongTensor`, `UnsupportedDtype`, `MissingTensor`.
+/// Errors: `WrongTensor`, `UnsupportedDtype`, `UnsupportedCodes`, `BadCodes`, `MissingTensor`.
 fn check(archive: &Archive, stored: &str, shape: &[usize]) -> Result<(), CheckpointError> {
+    if let Some(weight) = Quantized::find(archive, stored, shape)? {
+        return weight.check();
+    }
     if Packed::find(archive, stored, shape)?.is_some() {
         return Ok(());
     }

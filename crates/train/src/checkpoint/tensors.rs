@@ -34,24 +34,35 @@ struct Layout<'c> {
 impl<'c> Layout<'c> {
     /// In the order of the format's own library: the widest types first, then by name, without gaps.
     fn of(engine: &Engine, contents: &'c [Content]) -> Self {
-        let dtype = |content: &Content| dtype_of(content.dtype(engine));
+        let dtype = |content: &Content| dtype_name(content.dtype(engine));
         let mut tensors = contents.iter().collect::<Vec<_>>();
-        tensors.sort_by(|a, b| (Reverse(dtype(a)), &a.name).cmp(&(Reverse(dtype(b)), &b.name)));
-        let mut end = 0;
-        let infos = tensors.iter().map(|content| {
-            let start = end;
-            end += content.bytes(engine) as usize;
-            let info = TensorInfo { dtype: dtype(content), shape: content.shape.clone(), data_offsets: (start, end) };
-            (content.name.clone(), info)
-        });
-        let infos = infos.collect();
-        let metadata = HashMap::from(METADATA.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        let header = Metadata::new(Some(metadata), infos).expect("offsets follow each other");
-        let mut header = serde_json::to_string(&header).expect("plain data").into_bytes();
-        header.resize(header.len().next_multiple_of(size_of::<u64>()), b' ');
-        let head = [&(header.len() as u64).to_le_bytes()[..], &header].concat();
-        Self { head, tensors, bytes: end as u64 }
+        tensors.sort_by(|a, b| order(dtype(a), &a.name).cmp(&order(dtype(b), &b.name)));
+        let infos = tensors.iter().map(|content| (content.name.clone(), dtype(content), content.shape.clone()));
+        let (head, bytes) = head(infos);
+        Self { head, tensors, bytes }
     }
+}
+
+/// The place of a tensor among those of a file: the widest types first, then by name.
+pub(super) fn order(dtype: Dtype, name: &str) -> (Reverse<Dtype>, &str) {
+    (Reverse(dtype), name)
+}
+
+/// The beginning of a file of these tensors, which follow each other without gaps: the header's length and the header, padded
+/// to multiples of 8. And the bytes of all tensors.
+pub(super) fn head(tensors: impl Iterator<Item = (String, Dtype, Vec<usize>)>) -> (Vec<u8>, u64) {
+    let mut end = 0;
+    let infos = tensors.map(|(name, dtype, shape)| {
+        let start = end;
+        end += shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        (name, TensorInfo { dtype, shape, data_offsets: (start, end) })
+    });
+    let infos = infos.collect();
+    let metadata = HashMap::from(METADATA.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    let header = Metadata::new(Some(metadata), infos).expect("offsets follow each other");
+    let mut header = serde_json::to_string(&header).expect("plain data").into_bytes();
+    header.resize(header.len().next_multiple_of(size_of::<u64>()), b' ');
+    ([&(header.len() as u64).to_le_bytes()[..], &header].concat(), end as u64)
 }
 
 /// The size of a file of these tensors.
@@ -130,7 +141,7 @@ fn is_finite(dtype: DType, bytes: &[u8]) -> bool {
 }
 
 /// The safetensors name of a dtype.
-fn dtype_of(dtype: DType) -> Dtype {
+pub(super) fn dtype_name(dtype: DType) -> Dtype {
     match dtype {
         DType::F32 => Dtype::F32,
         DType::F16 => Dtype::F16,

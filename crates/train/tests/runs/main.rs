@@ -7,6 +7,7 @@ mod support;
 
 mod allocations;
 mod base_weights;
+mod bitsandbytes;
 mod branches;
 mod checkpoints;
 mod crash;

@@ -44,6 +44,7 @@ pub(super) fn prepare(mut args: TrainArgs, limits: Settings, clock: StepClock) -
     args.run.init = hub::init_of(args.run.init, args.model.as_deref(), args.run.download)?;
     args.run.init = args.request.adapters.resolve_init(named, args.run.init, args.run.download)?;
     let weights = args.run.init.as_deref();
+    weights.map_or(Ok(()), |weights| args.request.adapters.check_codes(weights))?;
     let mut chosen = model::choose(args.model.as_deref(), weights, args.run.download)?;
     args.check_kind_of_data(&chosen)?;
     let spec = match &args.tokenizer {

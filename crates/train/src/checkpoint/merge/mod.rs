@@ -1,28 +1,31 @@
 //! Merges adapters into the weights below them: copies the files of the weights, and on the way adds each adapter's
-//! product to its layer. A file keeps its header, so tensors, dtypes and shards stay the same. Memory: the matrices of one
-//! adapter and a few rows of its layer, and with codes the codes of the layer.
+//! product to its layer. A file keeps its header, so tensors, dtypes and shards stay the same, except that weights which
+//! bitsandbytes quantized are decoded. Memory: the matrices of one adapter and a few rows of its layer, and with codes the
+//! codes of the layer.
 
+mod decoded;
+mod rows;
+
+use self::decoded::Decoded;
+use self::rows::{CodedPart, Matrix, Product, Source, floats, transposed};
 use super::archive::{Archive, ArchiveFile, describe, wrong};
+use super::bitsandbytes::Quantized;
 use super::contents::adapter_name;
 use super::names::candidates;
 use super::read::{dtype_of, is_float, missing_tensor};
+use super::tensors::dtype_name;
 use super::{ADAPTER_FILE, AVERAGE_FILE, CheckpointError, INDEX_FILE, MODEL_FILE};
-use plimsoll_exec::{CodedMatrix, Encoder, converted};
+use plimsoll_exec::converted;
 use plimsoll_files::Disk;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::WeightLayout;
-use plimsoll_graph::{ADAPTER_PREFIX, Adapter, Adapters, DType, Graph, GraphError, LinearLayer, WeightCodes};
+use plimsoll_graph::{ADAPTER_PREFIX, Adapter, Adapters, Graph, GraphError, LinearLayer};
 use plimsoll_units::Bytes;
-use rayon::prelude::*;
 use safetensors::tensor::TensorView;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::ops::Range;
 use std::path::Path;
-
-/// Values of a layer computed and written at a time, in whole rows.
-const PART: usize = 1 << 20;
 
 /// Size of the write buffer.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -33,6 +36,8 @@ pub struct Merge {
     adapters: Archive,
     /// By the tensor's name in the files.
     changes: HashMap<String, Change>,
+    /// The quantized weights, by the tensor's name in the files.
+    decoded: HashMap<String, Decoded>,
 }
 
 /// What happens to a tensor.
@@ -43,10 +48,10 @@ enum Change {
     Replaced { by: String },
 }
 
-/// Elements of a layer that are encoded, with scales of their own.
-struct CodedPart {
-    format: WeightCodes,
-    elements: Range<usize>,
+/// A tensor as it is written.
+enum Changed<'m> {
+    Bytes(Vec<u8>),
+    Matrix(Matrix<'m>),
 }
 
 impl Merge {
@@ -63,9 +68,11 @@ impl Merge {
     ) -> Result<Self, CheckpointError> {
         let file = folder.join(if averaged { AVERAGE_FILE } else { ADAPTER_FILE });
         let weights = Archive::file_or_shards(weights, MODEL_FILE)?;
-        let mut merge = Self { weights, adapters: Archive::file(&file)?, changes: HashMap::new() };
+        let adapters_file = Archive::file(&file)?;
+        let mut merge = Self { weights, adapters: adapters_file, changes: HashMap::new(), decoded: HashMap::new() };
         let names = model.parameter_names();
         let names = names.iter().map(String::as_str).collect::<HashSet<_>>();
+        merge.find_quantized(model, &names)?;
         let layers = model.linear_layers().map_err(|error| bad(&file, &error))?;
         for (module, &adapter) in &adapters.layers {
             let layer = layers.iter().find(|layer| layer.module == *module).cloned();
@@ -73,7 +80,7 @@ impl Merge {
                 layer.ok_or_else(|| bad(&file, &GraphError::UnknownParameter { name: format!("{module}.weight") }))?;
             let tensor = format!("{module}.weight");
             let stored = merge.stored(&tensor, &names)?;
-            merge.check(&merge.weights, &stored, &weight_shape(&layer))?;
+            merge.check_weight(&stored, &weight_shape(&layer))?;
             let [down, up] = matrices(module);
             merge.check(&merge.adapters, &down, &[adapter.rank, layer.inputs])?;
             merge.check(&merge.adapters, &up, &[layer.outputs, adapter.rank])?;
@@ -82,8 +89,11 @@ impl Merge {
         }
         for name in &adapters.saved {
             let (stored, by) = (merge.stored(name, &names)?, adapter_name(name));
-            let shape = merge.weights.view(&stored)?.shape().to_vec();
-            merge.check(&merge.weights, &stored, &shape)?;
+            let shape = match merge.decoded.get(&stored) {
+                Some(decoded) => decoded.shape.to_vec(),
+                None => merge.weights.view(&stored)?.shape().to_vec(),
+            };
+            merge.check_weight(&stored, &shape)?;
             merge.check(&merge.adapters, &by, &shape)?;
             merge.changes.insert(stored, Change::Replaced { by });
         }
@@ -92,15 +102,27 @@ impl Merge {
 
     /// Size of the merged files.
     pub fn bytes(&self) -> Bytes {
-        Bytes(self.weights.files().map(|file| file.bytes.len() as u64).sum())
+        let bytes = |file: ArchiveFile| match self.has_quantized(&file) {
+            true => self.decoded_bytes(&file),
+            false => file.bytes.len() as u64,
+        };
+        Bytes(self.weights.files().map(bytes).sum())
     }
 
     /// The dtypes of the layers with adapters in the files, such as `BF16`, in the order of their names.
     pub fn dtypes(&self) -> Vec<String> {
         let added = self.changes.iter().filter(|(_, change)| matches!(change, Change::Added { .. }));
-        let dtype = |name: &str| self.weights.view(name).map(|view| format!("{:?}", view.dtype()));
-        let found = added.filter_map(|(name, _)| dtype(name).ok()).collect::<BTreeSet<_>>();
+        let dtype = |name: &str| match self.decoded.get(name) {
+            Some(decoded) => Some(dtype_name(decoded.dtype)),
+            None => self.weights.view(name).ok().map(|view| view.dtype()),
+        };
+        let found = added.filter_map(|(name, _)| Some(format!("{:?}", dtype(name)?))).collect::<BTreeSet<_>>();
         found.into_iter().collect()
+    }
+
+    /// Whether the weights were quantized by bitsandbytes, and are decoded.
+    pub fn is_decoded(&self) -> bool {
+        !self.decoded.is_empty()
     }
 
     /// Writes the merged files into a folder, and syncs them. Errors: `Io`; `NotFinite` if a sum overflows its dtype.
@@ -111,7 +133,10 @@ impl Merge {
             let mut refused = None;
             let mut copy = |path: &Path| {
                 let mut out = BufWriter::with_capacity(BUFFER_BYTES, File::create_new(path)?);
-                self.copy(&file, &mut out, &mut refused)?;
+                match self.has_quantized(&file) {
+                    true => self.write_decoded(&file, &mut out, &mut refused)?,
+                    false => self.copy(&file, &mut out, &mut refused)?,
+                }
                 out.flush()
             };
             let written = disk.create_with(&path, &mut copy).and_then(|()| disk.sync_file(&path));
@@ -122,7 +147,11 @@ impl Merge {
         }
         if self.weights.path().ends_with(INDEX_FILE) {
             let path = folder.join(INDEX_FILE);
-            let copied = std::fs::read(self.weights.path()).and_then(|index| disk.write_new(&path, &index));
+            let index = std::fs::read(self.weights.path()).and_then(|index| match self.is_decoded() {
+                true => Ok(self.decoded_index(&index)?),
+                false => Ok(index),
+            });
+            let copied = index.and_then(|index| disk.write_new(&path, &index));
             copied.map_err(|source| CheckpointError::Io { path, source })?;
         }
         Ok(())
@@ -134,42 +163,67 @@ impl Merge {
         for (name, range) in &file.tensors {
             out.write_all(&file.bytes[at..range.start])?;
             at = range.end;
-            let bytes = &file.bytes[range.clone()];
-            let written = match self.changes.get(name) {
-                None => out.write_all(bytes).map(Ok),
-                Some(change) => self.write_changed(name, change, out),
-            };
-            if let Err(error) = written? {
-                *refused = Some(error);
-                return Err(io::Error::other("a tensor can't be merged"));
-            }
-            self.weights.release(name);
+            self.write_tensor(name, &file.bytes[range.clone()], out, refused)?;
         }
         out.write_all(&file.bytes[at..])
     }
 
-    /// Writes a changed tensor. The outer error is the disk's.
+    /// Writes a tensor with its change, and drops its pages. `bytes`: those in the file. `refused` receives an error that is not
+    /// the disk's.
+    fn write_tensor(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        out: &mut impl Write,
+        refused: &mut Option<CheckpointError>,
+    ) -> io::Result<()> {
+        let written = match (self.changes.get(name), self.decoded.get(name)) {
+            (None, None) => out.write_all(bytes).map(Ok),
+            (change, _) => self.write_changed(name, change, out),
+        };
+        if let Err(error) = written? {
+            *refused = Some(error);
+            return Err(io::Error::other("a tensor can't be merged"));
+        }
+        self.weights.release(name);
+        Ok(())
+    }
+
+    /// Writes a tensor that is changed or decoded. The outer error is the disk's.
     fn write_changed(
         &self,
         name: &str,
-        change: &Change,
+        change: Option<&Change>,
         out: &mut impl Write,
     ) -> io::Result<Result<(), CheckpointError>> {
-        let dtype = |view: &TensorView| dtype_of(view).expect("changed tensors are floats");
-        let view = match self.weights.view(name) {
-            Ok(view) => view,
-            Err(error) => return Ok(Err(error)),
-        };
-        match change {
-            Change::Replaced { by } => match self.adapters.view(by) {
-                Ok(other) => out.write_all(&converted(other.data(), dtype(&other), dtype(&view))).map(Ok),
-                Err(error) => Ok(Err(error)),
-            },
-            Change::Added { layer, adapter, codes } => match self.product(layer, *adapter) {
-                Ok(product) => write_sum(name, &view, dtype(&view), codes, &product, out),
-                Err(error) => Ok(Err(error)),
-            },
+        match self.changed(name, change) {
+            Ok(Changed::Bytes(bytes)) => out.write_all(&bytes).map(Ok),
+            Ok(Changed::Matrix(matrix)) => matrix.write(out),
+            Err(error) => Ok(Err(error)),
         }
+    }
+
+    fn changed<'m>(&'m self, name: &'m str, change: Option<&'m Change>) -> Result<Changed<'m>, CheckpointError> {
+        let dtype_of = |view: &TensorView| dtype_of(view).expect("changed tensors are floats");
+        let view = self.weights.view(name)?;
+        let decoded = self.decoded.get(name);
+        let dtype = decoded.map_or_else(|| dtype_of(&view), |decoded| decoded.dtype);
+        let (codes, product) = match change {
+            Some(Change::Replaced { by }) => {
+                let other = self.adapters.view(by)?;
+                return Ok(Changed::Bytes(converted(other.data(), dtype_of(&other), dtype).into_owned()));
+            }
+            Some(Change::Added { layer, adapter, codes }) => (&codes[..], Some(self.product(layer, *adapter)?)),
+            None => (&[][..], None),
+        };
+        let (shape, source) = match decoded {
+            Some(Decoded { shape, .. }) => {
+                let weight = Quantized::find(&self.weights, name, shape)?.expect("it was found before");
+                (*shape, Source::Codes(weight))
+            }
+            None => ([view.shape()[0], view.shape()[1]], Source::Floats(view.data(), dtype)),
+        };
+        Ok(Changed::Matrix(Matrix { name, shape, source, dtype, codes, product }))
     }
 
     /// The product of an adapter's matrices, in the layout of its layer.
@@ -186,8 +240,13 @@ impl Merge {
 
     /// The name of a tensor of the model in the files of the weights. Errors: they lack it.
     fn stored(&self, name: &str, of_model: &HashSet<&str>) -> Result<String, CheckpointError> {
-        let found = candidates(name, of_model).find(|candidate| self.weights.has(candidate));
-        found.map(|found| found.into_owned()).ok_or_else(|| missing_tensor(&self.weights, name))
+        stored_name(&self.weights, name, of_model).ok_or_else(|| missing_tensor(&self.weights, name))
+    }
+
+    /// Errors: a tensor of the weights is missing, has another shape, or is neither of floats nor quantized.
+    fn check_weight(&self, name: &str, shape: &[usize]) -> Result<(), CheckpointError> {
+        // The shapes of quantized weights were compared when they were found.
+        if self.decoded.contains_key(name) { Ok(()) } else { self.check(&self.weights, name, shape) }
     }
 
     /// Errors: the tensor is missing, has another shape, or is not of floats.
@@ -203,6 +262,12 @@ impl Merge {
             Some(_) => Ok(()),
         }
     }
+}
+
+/// The name of a tensor of the model in the files of the weights; `None` if they lack it.
+fn stored_name(weights: &Archive, name: &str, of_model: &HashSet<&str>) -> Option<String> {
+    let found = candidates(name, of_model).find(|candidate| weights.has(candidate));
+    found.map(|found| found.into_owned())
 }
 
 fn bad(path: &Path, error: &GraphError) -> CheckpointError {
@@ -237,123 +302,4 @@ fn coded_parts(graph: &Graph, tensor: &str) -> Vec<CodedPart> {
         );
     }
     parts
-}
-
-fn floats(bytes: &[u8], dtype: DType) -> Vec<f32> {
-    let bytes = converted(bytes, dtype, DType::F32);
-    bytes.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)).collect()
-}
-
-fn transposed(matrix: &[f32], columns: usize) -> Vec<f32> {
-    let rows = matrix.len() / columns;
-    (0..matrix.len()).map(|index| matrix[index % rows * columns + index / rows]).collect()
-}
-
-/// scale · left · right: (rows, rank) and (rank, columns).
-struct Product {
-    left: Vec<f32>,
-    right: Vec<f32>,
-    rank: usize,
-    scale: f32,
-}
-
-impl Product {
-    /// Adds one of its rows.
-    fn add_row(&self, row: usize, to: &mut [f32]) {
-        let mut sum = vec![0.0_f32; to.len()];
-        for (&factor, right) in self.left[row * self.rank..][..self.rank].iter().zip(self.right.chunks_exact(to.len()))
-        {
-            sum.iter_mut().zip(right).for_each(|(sum, value)| *sum += factor * value);
-        }
-        to.iter_mut().zip(sum).for_each(|(value, sum)| *value += self.scale * sum);
-    }
-}
-
-/// Writes a matrix plus a product, rounded once. The outer error is the disk's; the inner one is `NotFinite`.
-fn write_sum(
-    name: &str,
-    view: &TensorView,
-    dtype: DType,
-    codes: &[CodedPart],
-    product: &Product,
-    out: &mut impl Write,
-) -> io::Result<Result<(), CheckpointError>> {
-    let columns = view.shape()[1];
-    let size = dtype.size_bytes() as usize;
-    let coded = codes.iter().map(|part| Coded::encode(view.data(), dtype, columns, part)).collect::<Vec<_>>();
-    let rows = (PART / columns).max(1);
-    for (index, part) in view.data().chunks(rows * columns * size).enumerate() {
-        let mut values = floats(part, dtype);
-        let add = |(row, values): (usize, &mut [f32])| {
-            let row = index * rows + row;
-            coded.iter().for_each(|coded| coded.decode(row, values));
-            product.add_row(row, values);
-        };
-        values.par_chunks_mut(columns).enumerate().for_each(add);
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
-        let merged = converted(&bytes, DType::F32, dtype);
-        if floats(&merged, dtype).iter().any(|value| !value.is_finite()) {
-            return Ok(Err(CheckpointError::NotFinite { tensor: name.to_owned() }));
-        }
-        out.write_all(&merged)?;
-    }
-    Ok(Ok(()))
-}
-
-/// Rows of a matrix in codes.
-struct Coded {
-    format: WeightCodes,
-    rows: Range<usize>,
-    codes: Vec<u8>,
-    /// Words, so that scales in single precision are aligned; and the bytes of each.
-    scales: Vec<(Vec<u32>, usize)>,
-}
-
-impl Coded {
-    fn encode(matrix: &[u8], dtype: DType, columns: usize, part: &CodedPart) -> Self {
-        let size = dtype.size_bytes() as usize;
-        let mut encoder = Encoder::new(part.format, columns);
-        let step = encoder.multiple() * (PART / encoder.multiple()).max(1);
-        let bytes = &matrix[part.elements.start * size..part.elements.end * size];
-        let codes = bytes.chunks(step * size).flat_map(|bytes| encoder.encode(&floats(bytes, dtype))).collect();
-        let scales = encoder.scales().into_iter().map(|bytes| {
-            let mut words = vec![0_u32; bytes.len().div_ceil(size_of::<u32>())];
-            bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(&bytes);
-            (words, bytes.len())
-        });
-        let scales = scales.collect();
-        let rows = part.elements.start / columns..part.elements.end / columns;
-        Self { format: part.format, rows, codes, scales }
-    }
-
-    /// Replaces a row of the matrix by the decoded one, if it is here.
-    fn decode(&self, row: usize, into: &mut [f32]) {
-        if self.rows.contains(&row) {
-            let scales = self.scales.iter().map(|(words, bytes)| &bytemuck::cast_slice(words)[..*bytes]);
-            let scales = scales.collect::<Vec<_>>();
-            let matrix = CodedMatrix::new(self.format, into.len(), &self.codes, &scales);
-            matrix.decode(row - self.rows.start, 0, into);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_product_is_added_in_either_layout() {
-        // B A = [[1, -1], [2, 0.5]] · [[1, 2, 3], [4, 5, 6]] = [[-3, -3, -3], [4, 6.5, 9]].
-        let (down, up) = (vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], vec![1.0, -1.0, 2.0, 0.5]);
-        let rows = |product: &Product, rows: usize, columns: usize| {
-            let mut all = vec![1.0; rows * columns];
-            all.chunks_exact_mut(columns).enumerate().for_each(|(row, values)| product.add_row(row, values));
-            all
-        };
-        let straight = Product { left: up.clone(), right: down.clone(), rank: 2, scale: 2.0 };
-        assert_eq!(rows(&straight, 2, 3), [-5.0, -5.0, -5.0, 9.0, 14.0, 19.0]);
-        let (left, right) = (transposed(&down, 3), transposed(&up, 2));
-        let turned = Product { left, right, rank: 2, scale: 2.0 };
-        assert_eq!(rows(&turned, 3, 2), [-5.0, 9.0, -5.0, 14.0, -5.0, 19.0]);
-    }
 }
