@@ -9,6 +9,8 @@ contains `adapters`, PEFT's adapter_config.json, in addition. Both matrices of a
     adapters_llama   all linear layers; other ranks and alphas for some; the head is trained whole
     adapters_gpt2    the packed layer of queries, keys and values, whose weight is stored transposed
     adapters_phi3    packed layers, which are several layers in our graph and share an adapter
+    adapters_plus    two layers of a Llama and its last norm, with LoRA+: the learning rate of second matrices is 4 times that of the
+                     first
     adapters_t5      layers of the encoder and of the decoder, with the factor for stable ranks
 
 usage:  python scripts/golden_adapters.py [OUT_DIR]
@@ -23,10 +25,16 @@ from pathlib import Path
 import peft
 import torch
 
+from peft.optimizers import create_loraplus_optimizer
+
 import golden
 import golden_decoders
 import golden_gpt2
 import golden_t5
+
+
+# The ratio of learning rates of `adapters_plus`, which `golden.rs` has too.
+LORA_PLUS = 4.0
 
 
 def with_adapters(model, std: float, **settings):
@@ -66,6 +74,35 @@ def llama():
     return golden_decoders.golden_tensors(model), config, adapter_json(model)
 
 
+def lora_plus(model) -> torch.optim.AdamW:
+    """PEFT's optimizer. PEFT lets norms of this family decay, since it does not know their class; here none do."""
+    optimizer = create_loraplus_optimizer(
+        model,
+        torch.optim.AdamW,
+        lr=golden.LEARNING_RATE,
+        loraplus_lr_ratio=LORA_PLUS,
+        loraplus_weight_decay=golden.WEIGHT_DECAY,
+        betas=golden.BETAS,
+        eps=golden.EPS,
+    )
+    _, _, second, second_without_decay = optimizer.param_groups
+    second_without_decay["params"] += [parameter for parameter in second["params"] if parameter.dim() == 1]
+    second["params"] = [parameter for parameter in second["params"] if parameter.dim() > 1]
+    return optimizer
+
+
+def plus():
+    model = golden_decoders.tiny("qwen2")
+    config = golden.config_json(model)
+    model = with_adapters(
+        model, 0.3, r=2, lora_alpha=8, target_modules=["o_proj", "down_proj"], modules_to_save=["model.norm"], task_type="CAUSAL_LM"
+    )
+    adamw, golden.adamw = golden.adamw, lora_plus
+    tensors = golden_decoders.golden_tensors(model)
+    golden.adamw = adamw
+    return tensors, config, adapter_json(model)
+
+
 def gpt2():
     model = golden_gpt2.tiny_gpt2()
     config = golden.config_json(model)
@@ -94,5 +131,5 @@ def t5():
 
 
 if __name__ == "__main__":
-    makers = {"llama": llama, "gpt2": gpt2, "phi3": phi3, "t5": t5}
+    makers = {"llama": llama, "gpt2": gpt2, "phi3": phi3, "plus": plus, "t5": t5}
     golden.write_models(__file__, {f"adapters_{name}": make for name, make in makers.items()})

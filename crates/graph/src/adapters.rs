@@ -57,6 +57,12 @@ const WEIGHT: &str = ".weight";
 /// The start of the name of every tensor in a file of adapters, as PEFT writes it.
 pub const ADAPTER_PREFIX: &str = "base_model.model.";
 
+/// Whether a parameter is the second matrix of an adapter, or has one dimension: LoRA+ has another learning rate for them.
+pub(crate) fn is_second(graph: &Graph, parameter: &Parameter) -> bool {
+    let tensor = &graph[parameter.tensor];
+    tensor.name.contains(".lora_B.") || tensor.ty.shape.len() == 1
+}
+
 /// The sites of adapters' dropout follow those of the model's own.
 const FIRST_SITE: u32 = 1 << 19;
 /// The sites of a second pass through the model.

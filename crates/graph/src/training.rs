@@ -2,7 +2,7 @@
 //! `sample` and `encode`, all with the same parameters.
 //! Not here: the programs that compute the vectors of texts (`embedding.rs`).
 
-use crate::adapters::{ADAPTER_PREFIX, Adapted, Adapters};
+use crate::adapters::{ADAPTER_PREFIX, Adapted, Adapters, is_second};
 use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, NO_HEAD, keys};
 use crate::ops::{
     Add, ContrastiveLoss, GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, Pool, Pooling, Route,
@@ -10,8 +10,8 @@ use crate::ops::{
 };
 use crate::optimizers::Optimizer;
 use crate::{
-    DType, Graph, GraphError, Lengths, Op, Pass, ProgramBuilder, ProgramKind, ProgramName, Role, Storage, TensorId,
-    TensorType, differentiate,
+    DType, Graph, GraphError, Lengths, Op, Parameter, Pass, ProgramBuilder, ProgramKind, ProgramName, Role, Storage,
+    TensorId, TensorType, differentiate,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
@@ -357,6 +357,11 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
     let parameters = graph.parameters.clone();
     let gradients = parameters.iter().filter_map(|p| Some(p.training.as_ref()?.gradient)).collect::<Vec<_>>();
     let depths = depths(graph);
+    let is_adapted = parameters.iter().any(|parameter| graph[parameter.tensor].name.starts_with(ADAPTER_PREFIX));
+    let adapter_rate = |graph: &Graph, parameter: &Parameter| match is_adapted && is_second(graph, parameter) {
+        true => optimizer.lora_plus,
+        false => 1.0,
+    };
     let mut builder = ProgramBuilder::new(graph);
     builder.begin(Pass::Update);
     builder.push_into(GradNorm, &gradients, &[Some(norm)])?;
@@ -366,7 +371,7 @@ fn add_update(graph: &mut Graph, optimizer: &Optimizer) -> Result<(), GraphError
         let op = ParameterUpdate {
             rule: optimizer.rule,
             weight_decay: if parameter.decay { optimizer.weight_decay } else { 0.0 },
-            rate: optimizer.layer_decay.powi(depths[&parameter.tensor]),
+            rate: optimizer.layer_decay.powi(depths[&parameter.tensor]) * adapter_rate(builder.graph, parameter),
             weight: WeightFormat::F32,
             state: StateFormat::F32,
             site,

@@ -136,11 +136,27 @@ pub struct Optimizer {
     pub grad_clip: Option<f32>,
     /// Factor of the learning rate from each block to the one before it, starting at the head.
     pub layer_decay: f32,
+    /// Learning rate of the second matrix of an adapter, relative to that of its first. Parameters of one dimension that are
+    /// trained with adapters have it too, as in PEFT's `create_loraplus_optimizer`. Source: LoRA+, Hayou et al. 2024
+    /// (arXiv:2402.12354).
+    #[serde(default = "same_rate")]
+    pub lora_plus: f32,
+}
+
+/// The ratio of learning rates without LoRA+.
+fn same_rate() -> f32 {
+    1.0
 }
 
 impl Default for Optimizer {
     fn default() -> Self {
-        Self { rule: AdamW::default().into(), weight_decay: 0.1, grad_clip: Some(1.0), layer_decay: 1.0 }
+        Self {
+            rule: AdamW::default().into(),
+            weight_decay: 0.1,
+            grad_clip: Some(1.0),
+            layer_decay: 1.0,
+            lora_plus: same_rate(),
+        }
     }
 }
 

@@ -48,6 +48,9 @@ pub(super) struct AdapterArgs {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = clap::ArgAction::Set)]
     rslora: bool,
+    /// LoRA+: the learning rate of the adapters' second matrices, relative to that of the first [default: 1]
+    #[arg(long, value_name = "X", value_parser = positive_number)]
+    lora_plus_ratio: Option<f64>,
     /// The adapters to continue, and their folder.
     #[arg(skip)]
     continued: Option<(PathBuf, Adapters)>,
@@ -75,6 +78,9 @@ impl Method {
     }
 }
 
+/// Flags that also apply to adapters that are continued.
+const OF_ANY: [&str; 2] = ["lora_dropout", "lora_plus_ratio"];
+
 /// `NAME=VALUE`.
 fn pair<T: FromStr>(text: &str) -> Result<(String, T), String> {
     let parsed = text.split_once('=').and_then(|(name, value)| Some((name.to_owned(), value.trim().parse().ok()?)));
@@ -93,7 +99,7 @@ impl AdapterArgs {
         let given = self.given();
         if let Some((folder, adapters)) = &self.continued {
             let mut adapters = adapters.clone();
-            if let Some((flag, _)) = given.iter().find(|(flag, _)| **flag != "lora_dropout") {
+            if let Some((flag, _)) = given.iter().find(|(flag, _)| !OF_ANY.contains(flag)) {
                 let flag = flag.replace('_', "-");
                 return Err(Failure::bad_flag(format!(
                     "`--{flag}` does not apply to the adapters in {}",
@@ -135,6 +141,11 @@ impl AdapterArgs {
             is_rank_stabilized: self.rslora,
             saved: self.lora_modules_to_save.clone(),
         }
+    }
+
+    /// The learning rate of second matrices, relative to that of the first.
+    pub(super) fn lora_plus(&self) -> f32 {
+        self.lora_plus_ratio.map_or(1.0, |ratio| ratio as f32)
     }
 
     /// The folder of the adapters to continue.
@@ -216,6 +227,7 @@ impl AdapterArgs {
             ("lora_rank", self.lora_rank.map(|rank| json!(rank))),
             ("lora_alpha", self.lora_alpha.map(|alpha| json!(alpha.to_string()))),
             ("lora_dropout", self.lora_dropout.map(|rate| json!(rate.to_string()))),
+            ("lora_plus_ratio", self.lora_plus_ratio.map(|ratio| json!(ratio.to_string()))),
             ("rslora", self.rslora.then_some(json!(true))),
         ];
         lists.chain(numbers.into_iter().filter_map(|(key, value)| Some((key, value?)))).collect()

@@ -48,7 +48,7 @@ impl OptimizerArgs {
     }
 
     /// The optimizer of the flags. Errors: it does not have one of the given constants.
-    pub(super) fn optimizer(&self, usual_clip: f64, layer_decay: f32) -> Result<Optimizer, Failure> {
+    pub(super) fn optimizer(&self, usual_clip: f64, layer_decay: f32, lora_plus: f32) -> Result<Optimizer, Failure> {
         let eps = self.adam_eps.map(|eps| eps as f32);
         let constants = Constants { beta1: self.beta1, beta2: self.beta2, eps };
         let rule = self.rule().with(&constants).map_err(|constant| {
@@ -62,6 +62,7 @@ impl OptimizerArgs {
             weight_decay: self.weight_decay.map_or(self.usual_weight_decay(), |decay| decay as f32),
             grad_clip: (clip > 0.0).then_some(clip as f32),
             layer_decay,
+            lora_plus,
         })
     }
 

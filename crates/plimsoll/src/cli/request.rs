@@ -174,7 +174,7 @@ impl RequestArgs {
             objective.contrastive.negatives = negatives;
         }
         Ok(Request {
-            optimizer: self.optimizer.optimizer(usual_clip, self.objective.layer_decay)?,
+            optimizer: self.optimizer.optimizer(usual_clip, self.objective.layer_decay, self.adapters.lora_plus())?,
             frozen: self.optimizer.frozen(&chosen.config)?,
             adapters: self.adapters.adapters(&chosen.config)?,
             global_batch: self.global_batch(usual_batch),

@@ -57,6 +57,8 @@ const SOUGHT: &[(&[&str], &str)] = &[
             "adapter",
             "adapters",
             "rslora",
+            "lora-plus",
+            "loraplus",
             "lora-r",
             "lora-rank",
             "lora-alpha",

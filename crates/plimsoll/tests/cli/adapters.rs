@@ -25,7 +25,7 @@ fn invariant_7_a_resumed_run_of_adapters_is_the_run() {
     let sandbox = sandbox();
     let base = fs::read(sandbox.path("runs/base/model/model.safetensors")).expect("weights");
     let flags = "--init runs/base/model --method lora --lora-rank 3 --lora-alpha 5 --lora-dropout 0.2 --lora-targets *_attn,mlp.* \
-                 --lora-rank-pattern c_proj=2 --lora-modules-to-save ln_f --rslora --ema 0.9 --learning-rate 0.02";
+                 --lora-rank-pattern c_proj=2 --lora-modules-to-save ln_f --rslora --lora-plus-ratio 4 --ema 0.9 --learning-rate 0.02";
     sandbox.must(&format!("train {DATA} {flags} --name whole --max-steps 6 --scheduler constant --checkpoint-every 3"));
     sandbox.must(&format!("train {DATA} {flags} --name parts --max-steps 3 --scheduler constant"));
     // The settings of the run have the weights below the adapters.
@@ -47,7 +47,8 @@ fn invariant_7_a_resumed_run_of_adapters_is_the_run() {
     assert!(of_base != adapted && adapted != averaged);
 
     // Adapters are continued by their folder, which names the weights.
-    sandbox.must(&format!("train {DATA} --init runs/whole/model --name on --max-steps 1 --learning-rate 1e-30"));
+    let more = "--max-steps 1 --learning-rate 1e-30 --lora-plus-ratio 2";
+    sandbox.must(&format!("train {DATA} --init runs/whole/model --name on {more}"));
     assert_eq!(generate("runs/on", ""), adapted);
 }
 
@@ -70,6 +71,8 @@ fn adapters_that_do_not_fit_are_refused() {
         ),
         ("--method lora --lora-rank 0", 2, &["--lora-rank"]),
         ("--method lora --lora-rank-pattern c_fc", 2, &["is not a name, `=` and a number"]),
+        ("--method lora --lora-plus-ratio 0", 2, &["--lora-plus-ratio"]),
+        ("--lora-plus-ratio 4", 2, &["`--lora-plus-ratio` needs `--method lora`"]),
         ("--lora-rank 4", 2, &["`--lora-rank` needs `--method lora`"]),
         ("--method lora --lora-dropout 1", 2, &["--lora-dropout"]),
     ] {

@@ -27,6 +27,9 @@ const ZERO: f64 = 1e-8;
 /// Tolerance after several steps, relative to the value.
 const LATER_STEPS: f64 = 2e-4;
 
+/// The adapters with LoRA+, and the ratio of their learning rates.
+const LORA_PLUS: (&str, f32) = ("adapters with LoRA+", 4.0);
+
 /// The configuration of the stored GPT-2, which its file lacks.
 fn gpt2() -> ModelConfig {
     ModelConfig::Gpt2(Gpt2Config {
@@ -62,7 +65,7 @@ struct Golden {
 impl Golden {
     /// The stored results of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 30] = [
+        let files: [(_, &'static [u8]); 31] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
             ("mistral", include_bytes!("../golden/mistral.safetensors")),
@@ -89,6 +92,7 @@ impl Golden {
             ("adapters of llama", include_bytes!("../golden/adapters_llama.safetensors")),
             ("adapters of gpt2", include_bytes!("../golden/adapters_gpt2.safetensors")),
             ("adapters of phi3", include_bytes!("../golden/adapters_phi3.safetensors")),
+            (LORA_PLUS.0, include_bytes!("../golden/adapters_plus.safetensors")),
             ("adapters of t5", include_bytes!("../golden/adapters_t5.safetensors")),
             ("bert", include_bytes!("../golden/bert.safetensors")),
             ("modernbert", include_bytes!("../golden/modernbert.safetensors")),
@@ -276,7 +280,9 @@ fn fast_with(golden: &Golden, levers: &Levers) -> Fast {
         },
         ..TrainShape::default()
     };
-    let (graph, plan) = plan_training(&golden.model, &shape, &Optimizer::default(), levers, samples, 2);
+    let lora_plus = if golden.family == LORA_PLUS.0 { LORA_PLUS.1 } else { 1.0 };
+    let optimizer = Optimizer { lora_plus, ..Optimizer::default() };
+    let (graph, plan) = plan_training(&golden.model, &shape, &optimizer, levers, samples, 2);
     let engine = Engine::new(Box::new(plimsoll_exec::CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
     Fast { graph, engine }
 }

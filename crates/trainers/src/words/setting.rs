@@ -29,6 +29,7 @@ pub enum Setting {
     LoraAlpha,
     LoraDropout,
     LoraModulesToSave,
+    LoraPlusRatio,
     LoraRank,
     LoraTargets,
     MaxSteps,

@@ -570,6 +570,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ),
     ("lora_task_type", &[Ignored(&[HuggingFace])], Unknown),
     ("loraplus_*", &[Ignored(&[Axolotl, LlamaFactory])], Adapter),
+    ("loraplus_lr_ratio", &[Ignored(&[Axolotl, LlamaFactory])], Name(Setting::LoraPlusRatio)),
     ("loss", &[], Nothing(Reason::CrossEntropy)),
     ("loss.*", &[], Nothing(Reason::OwnChunkSize)),
     ("loss._component_", &[], Only(CROSS_ENTROPIES, Reason::NoPreferences)),

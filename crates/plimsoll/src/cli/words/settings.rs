@@ -29,6 +29,7 @@ pub(in crate::cli) fn name(setting: Setting) -> &'static str {
         Setting::LoraAlpha => "lora_alpha",
         Setting::LoraDropout => "lora_dropout",
         Setting::LoraModulesToSave => "lora_modules_to_save",
+        Setting::LoraPlusRatio => "lora_plus_ratio",
         Setting::LoraRank => "lora_rank",
         Setting::LoraTargets => "lora_targets",
         Setting::MaxSteps => "max_steps",

@@ -51,7 +51,7 @@ enum Change {
 /// A tensor as it is written.
 enum Changed<'m> {
     Bytes(Vec<u8>),
-    Matrix(Matrix<'m>),
+    Matrix(Box<Matrix<'m>>),
 }
 
 impl Merge {
@@ -223,7 +223,7 @@ impl Merge {
             }
             None => ([view.shape()[0], view.shape()[1]], Source::Floats(view.data(), dtype)),
         };
-        Ok(Changed::Matrix(Matrix { name, shape, source, dtype, codes, product }))
+        Ok(Changed::Matrix(Box::new(Matrix { name, shape, source, dtype, codes, product })))
     }
 
     /// The product of an adapter's matrices, in the layout of its layer.
