@@ -34,9 +34,9 @@ SIZES = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-# A model's configuration and two of its layers: of weights (out, in), of weights (in, out), of weights that are fused.
+# A model's configuration and some of its layers: of weights (out, in), of weights (in, out), of weights that are fused.
 MODELS = {
-    "llama": (LlamaConfig(**SIZES), ["q_proj", "down_proj"]),
+    "llama": (LlamaConfig(**SIZES), ["q_proj", "down_proj", "embed_tokens"]),
     "gpt2": (GPT2Config(vocab_size=256, n_embd=64, n_layer=2, n_head=4, n_positions=64), ["c_attn", "c_proj"]),
     "phi3": (Phi3Config(**SIZES), ["qkv_proj", "gate_up_proj"]),
 }
@@ -49,11 +49,11 @@ def check(program: str, name: str, dtype: torch.dtype, folder: Path) -> bool:
     config, layers = MODELS[name]
     AutoModelForCausalLM.from_config(config).to(dtype).save_pretrained(folder / "base", max_shard_size="60KB")
     base = AutoModelForCausalLM.from_pretrained(folder / "base", dtype=dtype)
-    first, second = layers
+    first, second = layers[:2]
     settings = {"r": 4, "lora_alpha": 12, "use_rslora": True, "rank_pattern": {first: 6}, "alpha_pattern": {second: 20}}
     adapted = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", target_modules=layers, **settings))
     for parameter, values in adapted.named_parameters():
-        if "lora_B" in parameter:
+        if "lora_B" in parameter or "lora_embedding_A" in parameter:
             torch.nn.init.normal_(values, std=0.2)
     adapted.save_pretrained(folder / "adapter")
     command = [program, "merge", "--checkpoint", folder / "adapter", "--out", folder / "merged", "--device", "cpu"]

@@ -105,7 +105,7 @@ def stored_by_peft(name: str) -> list[tuple[str, Callable[[torch.Tensor], torch.
     if ".original_module." in name:
         return []
     of_base = ".lora_" not in name
-    name = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".").replace(".default.", ".")
+    name = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".").replace(".default.", ".").removesuffix(".default")
     return [(name.removeprefix("base_model.model.") if of_base else name, lambda tensor: tensor)]
 
 

@@ -9,6 +9,8 @@ contains `adapters`, PEFT's adapter_config.json, in addition. Both matrices of a
     adapters_llama   all linear layers; other ranks and alphas for some; the head is trained whole
     adapters_gpt2    the packed layer of queries, keys and values, whose weight is stored transposed
     adapters_phi3    packed layers, which are several layers in our graph and share an adapter
+    adapters_embedding   a layer of a Llama and its embedding
+    adapters_tied    the embedding of a Gemma, which scales it and has it as its head too
     adapters_plus    two layers of a Llama and its last norm, with LoRA+: the learning rate of second matrices is 4 times that of the
                      first
     adapters_t5      layers of the encoder and of the decoder, with the factor for stable ranks
@@ -74,6 +76,23 @@ def llama():
     return golden_decoders.golden_tensors(model), config, adapter_json(model)
 
 
+def of_embedding(family: str):
+    model = golden_decoders.tiny(family)
+    config = golden.config_json(model)
+    model = with_adapters(
+        model, 0.3, r=3, lora_alpha=6, lora_dropout=0.0, target_modules=["embed_tokens", "v_proj"], task_type="CAUSAL_LM"
+    )
+    return golden_decoders.golden_tensors(model), config, adapter_json(model)
+
+
+def embedding():
+    return of_embedding("llama")
+
+
+def tied():
+    return of_embedding("gemma")
+
+
 def lora_plus(model) -> torch.optim.AdamW:
     """PEFT's optimizer. PEFT lets norms of this family decay, since it does not know their class; here none do."""
     optimizer = create_loraplus_optimizer(
@@ -131,5 +150,5 @@ def t5():
 
 
 if __name__ == "__main__":
-    makers = {"llama": llama, "gpt2": gpt2, "phi3": phi3, "plus": plus, "t5": t5}
+    makers = {"llama": llama, "gpt2": gpt2, "phi3": phi3, "embedding": embedding, "tied": tied, "plus": plus, "t5": t5}
     golden.write_models(__file__, {f"adapters_{name}": make for name, make in makers.items()})

@@ -193,7 +193,7 @@ fn random_buckets(noise: &mut Noise, longest: Lengths) -> Vec<Lengths> {
 
 /// Adapters of some of the model's linear layers; `None` if there are none.
 fn random_adapters(noise: &mut Noise, model: &ModelConfig) -> Option<Adapters> {
-    let mut layers = model.linear_layers().expect("a valid model");
+    let mut layers = model.adaptable_layers().expect("a valid model");
     layers.retain(|_| noise.unit() < 0.6);
     let layers = layers.into_iter().map(|layer| {
         let rank = between(noise, 1, layer.inputs.min(layer.outputs).min(8));

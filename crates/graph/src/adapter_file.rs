@@ -20,6 +20,9 @@ pub struct AdapterFileError {
     pub problem: String,
 }
 
+/// The end of the name of a frozen weight in a file of adapters, which has an adapter itself.
+pub const BASE_COPY: &str = ".base_layer.weight";
+
 fn bad(key: &str, problem: impl Into<String>) -> AdapterFileError {
     AdapterFileError { key: key.to_owned(), problem: problem.into() }
 }
@@ -86,7 +89,12 @@ impl AdapterFile {
             let Some(path) = name.strip_prefix(ADAPTER_PREFIX) else {
                 return Err(bad("(file)", format!("has the tensor `{name}`, which is not one of an adapter")));
             };
-            if let Some(module) = path.strip_suffix(".lora_A.weight") {
+            // PEFT adds the frozen weights of embeddings that have adapters.
+            if path.ends_with(BASE_COPY) {
+                continue;
+            }
+            let of_embedding = || path.strip_suffix(".lora_embedding_A");
+            if let Some(module) = path.strip_suffix(".lora_A.weight").or_else(of_embedding) {
                 let &[rank @ 1..=MOST_RANK, _] = shape else {
                     return Err(bad(
                         "(file)",
@@ -100,7 +108,7 @@ impl AdapterFile {
                     return Err(bad("lora_alpha", format!("is {alpha:e}, which is too large")));
                 }
                 adapters.layers.insert(module.to_owned(), Adapter { rank, scale });
-            } else if !path.ends_with(".lora_B.weight") {
+            } else if !path.ends_with(".lora_B.weight") && !path.ends_with(".lora_embedding_B") {
                 adapters.saved.insert(path.to_owned());
             }
         }
@@ -184,7 +192,7 @@ impl Adapters {
     fn target_modules(&self, model: &ModelConfig) -> Vec<String> {
         let end = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
         let ends = self.layers.keys().map(|name| end(name)).collect::<BTreeSet<_>>();
-        let known = model.linear_layers().unwrap_or_default();
+        let known = model.adaptable_layers().unwrap_or_default();
         let is_exact = known.iter().all(|layer| {
             self.layers.contains_key(&layer.module) || !ends.iter().any(|end| is_named(&layer.module, end))
         });

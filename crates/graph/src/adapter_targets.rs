@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The layers that get adapters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdapterTargets {
-    /// All linear layers of the blocks.
+    /// All linear layers of the blocks, without the embedding.
     AllLinear,
     /// Those whose name, or its last parts, is one of these; `*` matches any characters.
     Named(Vec<String>),
@@ -93,22 +93,26 @@ fn there_are(names: &[String]) -> String {
 impl Adapters {
     /// The adapters of a model with these settings. Errors: a name that matches nothing, a rank that does not fit.
     pub fn of(model: &ModelConfig, settings: &AdapterSettings) -> Result<Self, AdapterError> {
-        let known = model.linear_layers()?;
+        let known = model.adaptable_layers()?;
         let of_targets = match &settings.targets {
             AdapterTargets::AllLinear => &[][..],
             AdapterTargets::Named(names) => names,
         };
         for name in of_targets.iter().chain(settings.ranks.keys()).chain(settings.alphas.keys()) {
             if !known.iter().any(|layer| is_named(&layer.module, name)) {
-                return Err(no_match("linear layer", name, known.iter().map(|layer| layer.module.as_str())));
+                return Err(no_match(
+                    "layer that can have an adapter",
+                    name,
+                    known.iter().map(|layer| layer.module.as_str()),
+                ));
             }
         }
-        let is_target = |module: &str| match &settings.targets {
-            AdapterTargets::AllLinear => true,
-            AdapterTargets::Named(names) => names.iter().any(|name| is_named(module, name)),
+        let is_target = |layer: &LinearLayer| match &settings.targets {
+            AdapterTargets::AllLinear => !layer.is_embedding,
+            AdapterTargets::Named(names) => names.iter().any(|name| is_named(&layer.module, name)),
         };
         let mut layers = BTreeMap::new();
-        for LinearLayer { module, inputs, outputs, .. } in known.into_iter().filter(|layer| is_target(&layer.module)) {
+        for LinearLayer { module, inputs, outputs, .. } in known.into_iter().filter(is_target) {
             let rank = of_pattern(&settings.ranks, &module).unwrap_or(settings.rank);
             let alpha = of_pattern(&settings.alphas, &module).unwrap_or(settings.alpha);
             if rank == 0 || rank > inputs.min(outputs) {
@@ -139,7 +143,7 @@ impl Adapters {
     pub fn of_other(&self, model: &ModelConfig) -> Self {
         let end = |module: &str| module.rsplit('.').next().unwrap_or_default().to_owned();
         let of_end = self.layers.iter().map(|(module, adapter)| (end(module), *adapter)).collect::<BTreeMap<_, _>>();
-        let layers = model.linear_layers().unwrap_or_default().into_iter().filter_map(|layer| {
+        let layers = model.adaptable_layers().unwrap_or_default().into_iter().filter_map(|layer| {
             let Adapter { rank, scale } = *of_end.get(&end(&layer.module))?;
             Some((layer.module, Adapter { rank: rank.min(layer.inputs).min(layer.outputs), scale }))
         });

@@ -1,5 +1,5 @@
 //! Low-rank adapters (LoRA, Hu et al. 2021): small trained matrices that are added to the frozen weights of linear
-//! layers. A rewrite of a forward pass, before its gradient is built: ops, kernels and models do not know of it.
+//! layers and embeddings. A rewrite of a forward pass, before its gradient is built: ops, kernels and models do not know of it.
 //!
 //! ```text
 //!   x ─┬───────────────────────────────► linear W ─► base ─┐
@@ -8,11 +8,14 @@
 //!
 //! t is computed before the base, so that the backward pass adds A's part of the gradient of x in place. The sum in y
 //! is in place too, so that an adapter needs no second tensor of the size of x or y.
+//! An embedding is a linear layer of one-hot rows: t is a row of Aᵀ, and is never dropped. If its weight is also that of the
+//! output head, the head does not have the adapter, as in PEFT.
+//!
 //! Not here: which layers get adapters (`adapter_targets.rs`).
 
 use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, Weights};
-use crate::ops::{Dropout, DropoutKey, Linear, LinearAdd, Op, Scale, WeightLayout};
-use crate::{DType, Graph, GraphError, Init, Parameter, ProgramBuilder, Role, Storage, StoredPiece, TensorId};
+use crate::ops::{Dropout, DropoutKey, Embedding, Linear, LinearAdd, Op, Scale, WeightLayout};
+use crate::{DType, Graph, GraphError, Init, Node, Parameter, ProgramBuilder, Role, Storage, StoredPiece, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -36,7 +39,7 @@ pub struct Adapter {
     pub scale: f32,
 }
 
-/// A linear layer that can have an adapter.
+/// A linear layer or an embedding that can have an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinearLayer {
     /// The name of its weight in the graph.
@@ -49,6 +52,19 @@ pub struct LinearLayer {
     pub outputs: usize,
     /// The layout of its weight.
     pub layout: WeightLayout,
+    /// Whether it is the embedding of tokens, whose weight is (inputs, outputs).
+    pub is_embedding: bool,
+}
+
+impl LinearLayer {
+    /// The names of an adapter's matrices in a file of adapters, A (rank, inputs) and B (outputs, rank), as PEFT writes them.
+    pub fn matrices(&self) -> [String; 2] {
+        let path = format!("{ADAPTER_PREFIX}{}", self.module);
+        match self.is_embedding {
+            true => ["A", "B"].map(|letter| format!("{path}.lora_embedding_{letter}")),
+            false => ["A", "B"].map(|letter| format!("{path}.lora_{letter}{WEIGHT}")),
+        }
+    }
 }
 
 /// The end of a weight's name.
@@ -78,9 +94,9 @@ fn place(graph: &Graph, parameter: &Parameter) -> Option<(String, Vec<usize>, us
 }
 
 impl ModelConfig {
-    /// The linear layers of the blocks that can have adapters, in the order of the parameters: all except routers of
-    /// experts, the experts themselves and the output head. Errors: `BadConfig`.
-    pub fn linear_layers(&self) -> Result<Vec<LinearLayer>, GraphError> {
+    /// The layers that can have adapters, in the order of the parameters: the embedding of tokens of models without an encoder,
+    /// and all linear layers except routers of experts, the experts themselves and the output head. Errors: `BadConfig`.
+    pub fn adaptable_layers(&self) -> Result<Vec<LinearLayer>, GraphError> {
         self.validate()?;
         let mut graph = Graph::default();
         let weights = self.declare(&mut graph);
@@ -103,6 +119,10 @@ impl ModelConfig {
                 layouts.insert(node.inputs[1], linear.layout);
             }
         }
+        let is_decoder = matches!(&weights, Weights::Decoder(_));
+        let embeds = |node: &&Node| is_decoder && matches!(node.op, Op::Embedding(_)) && node.inputs[0] == tokens;
+        let embedding = nodes.iter().find(embeds).map(|node| node.inputs[1]);
+        layouts.extend(embedding.map(|table| (table, WeightLayout::InOut)));
         let layers = graph.parameters.iter().filter_map(|parameter| {
             let &layout = layouts.get(&parameter.tensor)?;
             let (name, shape, _) = place(&graph, parameter)?;
@@ -111,7 +131,9 @@ impl ModelConfig {
                 WeightLayout::OutIn => (shape[1], shape[0]),
             };
             let weight = graph[parameter.tensor].name.to_string();
-            Some(LinearLayer { weight, module: name.strip_suffix(WEIGHT)?.to_owned(), inputs, outputs, layout })
+            let is_embedding = embedding == Some(parameter.tensor);
+            let module = name.strip_suffix(WEIGHT)?.to_owned();
+            Some(LinearLayer { weight, module, inputs, outputs, layout, is_embedding })
         });
         Ok(layers.collect())
     }
@@ -144,7 +166,7 @@ impl Adapted {
     ) -> Result<Self, GraphError> {
         let weights = model.declare(graph);
         let Some(adapters) = adapters else { return Ok(Self { weights, dropout: 0.0, of: HashMap::new() }) };
-        let known = model.linear_layers()?;
+        let known = model.adaptable_layers()?;
         for name in adapters.layers.keys() {
             if !known.iter().any(|layer| layer.module == *name) {
                 return Err(GraphError::UnknownParameter { name: format!("{name}{WEIGHT}") });
@@ -154,16 +176,12 @@ impl Adapted {
         let mut downs = HashMap::new();
         for layer in known {
             let Some(&Adapter { rank, scale }) = adapters.layers.get(&layer.module) else { continue };
-            let path = format!("{ADAPTER_PREFIX}{}", layer.module);
-            // PEFT draws A uniformly within 1/√inputs; this has the same variance.
-            let init = Init::Normal((3.0 * layer.inputs as f32).sqrt().recip());
             let next = u32::try_from(downs.len()).expect("a model has fewer than 2^32 layers");
-            let (down, site) = *downs.entry(layer.module.clone()).or_insert_with(|| {
-                (graph.parameter(format!("{path}.lora_A{WEIGHT}"), &[rank, layer.inputs], init, true), next)
-            });
+            let (down, site) =
+                *downs.entry(layer.module.clone()).or_insert_with(|| (declare_down(graph, &layer, rank), next));
             let parameter = graph.parameters.iter().find(|p| *graph[p.tensor].name == *layer.weight);
             let parameter = parameter.expect("layers are parameters").clone();
-            let up = declare_up(graph, &parameter, &layer, rank, &format!("{path}.lora_B{WEIGHT}"));
+            let up = declare_up(graph, &parameter, &layer, rank);
             of.insert(parameter.tensor, Matrices { down, up, scale, site: FIRST_SITE + site });
         }
         Ok(Self { weights, dropout: adapters.dropout, of })
@@ -223,7 +241,10 @@ impl Adapted {
         let (outer, block) = builder.current_scope();
         let mut inner = HashMap::new();
         for mut node in builder.nodes.split_off(first) {
-            let found = if let Op::Linear(_) = node.op { self.of.get(&node.inputs[1]).copied() } else { None };
+            let found = match node.op {
+                Op::Linear(_) | Op::Embedding(_) => self.of.get(&node.inputs[1]).copied(),
+                _ => None,
+            };
             let Some(matrices) = found else {
                 builder.nodes.push(node);
                 continue;
@@ -234,7 +255,11 @@ impl Adapted {
             let t = match inner.get(&(x, matrices.down)) {
                 Some(&t) => t,
                 None => {
-                    let t = self.inner(builder, x, &matrices, mode)?;
+                    let t = match node.op {
+                        Op::Embedding(_) => builder.apply(Embedding, &[x, matrices.down])?,
+                        _ => self.inner(builder, x, &matrices, mode)?,
+                    };
+                    let t = builder.apply(Scale { factor: matrices.scale }, &[t])?;
                     inner.insert((x, matrices.down), t);
                     t
                 }
@@ -249,7 +274,7 @@ impl Adapted {
         Ok(())
     }
 
-    /// scale · A x, of x after dropout.
+    /// A x, of x after dropout.
     fn inner(
         &self,
         builder: &mut ProgramBuilder,
@@ -264,24 +289,43 @@ impl Adapted {
             }
             _ => x,
         };
-        let t = builder.apply(Linear { layout: WeightLayout::OutIn, bias: false }, &[x, matrices.down])?;
-        builder.apply(Scale { factor: matrices.scale }, &[t])
+        builder.apply(Linear { layout: WeightLayout::OutIn, bias: false }, &[x, matrices.down])
     }
 }
 
+/// Declares the first matrix (rank, inputs); that of an embedding is transposed.
+fn declare_down(graph: &mut Graph, layer: &LinearLayer, rank: usize) -> TensorId {
+    let ([name, _], shape) = (layer.matrices(), [rank, layer.inputs]);
+    if !layer.is_embedding {
+        // PEFT draws A uniformly within 1/√inputs; this has the same variance.
+        let init = Init::Normal((3.0 * layer.inputs as f32).sqrt().recip());
+        return graph.parameter(name, &shape, init, true);
+    }
+    let elements = rank * layer.inputs;
+    let tensor = name.as_str().into();
+    let piece = StoredPiece { tensor, shape: shape.to_vec(), from: 0, at: 0, elements, is_transposed: true };
+    graph.pieces(name, &[layer.inputs, rank], Init::Zeros, true, vec![piece])
+}
+
 /// Declares the second matrix (outputs, rank). If the layer is a part of a layer in the files, so is the matrix.
-fn declare_up(graph: &mut Graph, parameter: &Parameter, layer: &LinearLayer, rank: usize, path: &str) -> TensorId {
+fn declare_up(graph: &mut Graph, parameter: &Parameter, layer: &LinearLayer, rank: usize) -> TensorId {
+    let [_, path] = layer.matrices();
+    if layer.is_embedding {
+        // The first matrix is zero.
+        return graph.parameter(path, &[layer.outputs, rank], Init::Normal(1.0), true);
+    }
     let (_, whole, from) = place(graph, parameter).expect("the layer is in one tensor");
     if parameter.stored.is_empty() {
         return graph.parameter(path, &[layer.outputs, rank], Init::Zeros, true);
     }
     let own = graph[parameter.tensor].ty.shape[0];
     let piece = StoredPiece {
-        tensor: path.into(),
+        tensor: path.as_str().into(),
         shape: vec![layer.outputs, rank],
         from: from / whole[1] * rank,
         at: 0,
         elements: own * rank,
+        is_transposed: false,
     };
     let name = graph[parameter.tensor].name.clone();
     let part = name.rsplit_once(':').map_or("part", |(_, part)| part);

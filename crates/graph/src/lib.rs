@@ -20,7 +20,7 @@ mod tensor;
 mod training;
 mod weight_codes;
 
-pub use adapter_file::{AdapterFile, AdapterFileError};
+pub use adapter_file::{AdapterFile, AdapterFileError, BASE_COPY};
 pub use adapter_targets::{AdapterError, AdapterSettings, AdapterTargets};
 pub use adapters::{ADAPTER_PREFIX, Adapter, Adapters, LinearLayer};
 pub use embedding::{EmbedShape, build_embedding};

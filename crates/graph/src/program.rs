@@ -146,6 +146,8 @@ pub struct StoredPiece {
     pub at: usize,
     /// Number of its elements.
     pub elements: usize,
+    /// Whether the tensor in the files, which the piece is all of, is the transpose of the parameter.
+    pub is_transposed: bool,
 }
 
 /// The tensors that training needs in addition to a parameter's weights.

@@ -122,6 +122,7 @@ impl LinearWeights {
                     from: first * of_row,
                     at: 0,
                     elements: outputs * of_row,
+                    is_transposed: false,
                 };
                 graph.pieces(format!("{name}.{kind}:{part}"), shape, init, decay, vec![piece])
             };
@@ -164,6 +165,7 @@ impl LinearWeights {
                 from: 0,
                 at: expert * elements,
                 elements,
+                is_transposed: false,
             });
             let name = format!("{list}.{}.{kind}", layer.name);
             graph.pieces(name, &[&[experts], shape].concat(), init, decay, pieces.collect())

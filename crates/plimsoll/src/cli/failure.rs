@@ -251,6 +251,9 @@ impl From<CheckpointError> for Failure {
             CheckpointError::BadAdapters { .. } => {
                 failure.hint("`--init` continues plain LoRA adapters that PEFT or Plimsoll saved")
             }
+            CheckpointError::TiedAdapter { .. } => failure.hint(
+                "`generate` and PEFT add such adapters while they run; train without the embedding to merge them",
+            ),
             CheckpointError::OtherBase { .. } => failure.hint(
                 "restore the weights that the run began with, or start a new run from the adapters: `--init CHECKPOINT --name NAME`",
             ),

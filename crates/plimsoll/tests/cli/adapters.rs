@@ -2,6 +2,7 @@
 //! compared with PEFT's by the crate `train`.
 
 use crate::support::Sandbox;
+use safetensors::SafeTensors;
 use std::fs;
 use std::path::PathBuf;
 
@@ -61,8 +62,9 @@ fn adapters_that_do_not_fit_are_refused() {
     }
     let train = format!("train {DATA} --name new --max-steps 1 --init weights");
     for (flags, code, words) in [
-        ("--method lora --lora-targets c_atn", 2, &["`c_atn` matches no linear layer", "`c_attn`"][..]),
+        ("--method lora --lora-targets c_atn", 2, &["`c_atn` matches no layer", "`c_attn`"][..]),
         ("--method lora --lora-targets nothing", 2, &["there are `c_attn`", "`c_fc`", "`c_proj`"]),
+        ("--method lora --lora-targets lm_head,c_attn", 2, &["`lm_head` matches no layer", "modules-to-save lm_head"]),
         ("--method lora --lora-modules-to-save head", 2, &["`head` matches no module"]),
         (
             "--method lora --lora-rank 100000",
@@ -227,6 +229,51 @@ fn adapters_over_codes_are_merged_into_either_weights() {
     assert!(largest_difference(&merge("plain", "", &words), &plain) < 1e-5);
     let words = ["trained over weights in nf4, into the weights decoded from nf4, in F32, of"];
     assert!(largest_difference(&merge("decoded", "--base-weights nf4", &words), &trained) < 1e-5);
+}
+
+#[test]
+fn an_adapter_of_an_embedding_is_trained_resumed_and_merged() {
+    let sandbox = Sandbox::new();
+    sandbox.write("text.txt", "ships are loaded to their line. ".repeat(60));
+    let config = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "vocab_size": 256, "max_position_embeddings": 64, "tie_word_embeddings": TIED}"#;
+    for (name, is_tied) in [("untied", "false"), ("tied", "true")] {
+        sandbox.write(&format!("{name}/config.json"), config.replace("TIED", is_tied));
+        let model = format!("--tokenizer bytes --model {name}/config.json");
+        sandbox.must(&format!("train {DATA} {model} --name base-{name} --max-steps 2"));
+        let flags = "--method lora --lora-rank 3 --lora-targets embed_tokens,q_proj --ema 0.9 --learning-rate 0.02 --scheduler constant";
+        let train = format!("train {DATA} --init runs/base-{name}/model {flags}");
+        sandbox.must(&format!("{train} --name {name}-whole --max-steps 4 --precision bf16"));
+        sandbox.must(&format!("{train} --name {name}-parts --max-steps 2 --precision bf16"));
+        sandbox.must(&format!("train --resume runs/{name}-parts --max-steps 4"));
+        for file_name in ["adapter_model.safetensors", "optimizer.safetensors", "average.safetensors"] {
+            let [whole, parts] = ["whole", "parts"]
+                .map(|run| fs::read(file(&sandbox, &format!("{name}-{run}"), 4, file_name)).expect(file_name));
+            assert!(whole == parts, "{name}: {file_name}");
+        }
+        let path = file(&sandbox, &format!("{name}-whole"), 4, "adapter_model.safetensors");
+        let bytes = fs::read(path).expect("adapters");
+        let matrices = SafeTensors::deserialize(&bytes).expect("a right file");
+        let shape = |end: &str| {
+            matrices
+                .tensor(&format!("base_model.model.model.embed_tokens.lora_embedding_{end}"))
+                .expect(end)
+                .shape()
+                .to_vec()
+        };
+        assert_eq!([shape("A"), shape("B")], [[3, 256], [32, 3]], "the layout of PEFT");
+        let adapted = logits(&sandbox, &format!("runs/{name}-whole"), "");
+        assert!(largest_difference(&adapted, &logits(&sandbox, &format!("runs/base-{name}"), "")) > 1e-2);
+        let merge = format!("merge --checkpoint runs/{name}-whole --out {name}-merged --device cpu");
+        if is_tied == "true" {
+            sandbox.refused(&merge, 4, &["the output head shares the weight of `model.embed_tokens`", "hint: "]);
+        } else {
+            sandbox.must(&merge);
+            assert!(largest_difference(&adapted, &logits(&sandbox, &format!("{name}-merged"), "")) < 1e-5);
+        }
+        let export = format!("export --checkpoint runs/{name}-whole --gguf F16 --out a.gguf");
+        sandbox.refused(&export, 4, &["`model.embed_tokens`"]);
+    }
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub(super) struct Part {
     pub elements: [usize; 2],
     /// The first element in the tensor of the checkpoint.
     from: usize,
+    /// Columns of the engine's matrix, if the tensor of the checkpoint is its transpose.
+    pub transposed: Option<usize>,
 }
 
 impl Part {
@@ -48,7 +50,7 @@ impl Content {
     fn whole(engine: &Engine, tensor: TensorId) -> Self {
         let shape = engine.plan()[tensor].ty.shape.to_vec();
         let elements = [0, shape.iter().product()];
-        let part = Part { tensor, remainder: None, elements, from: 0 };
+        let part = Part { tensor, remainder: None, elements, from: 0, transposed: None };
         Self { name: engine.name(tensor).to_owned(), shape, parts: vec![part] }
     }
 
@@ -66,7 +68,22 @@ pub(super) fn pieces(engine: &Engine, parameter: &Parameter) -> Vec<StoredPiece>
     }
     let shape = parameter.shape(&engine.plan()[parameter.tensor].ty).to_vec();
     let elements = shape.iter().product();
-    vec![StoredPiece { tensor: engine.name(parameter.tensor).into(), shape, from: 0, at: 0, elements }]
+    let tensor = engine.name(parameter.tensor).into();
+    vec![StoredPiece { tensor, shape, from: 0, at: 0, elements, is_transposed: false }]
+}
+
+/// The transpose of a matrix with this many columns.
+pub(super) fn transposed<T: Copy>(matrix: &[T], columns: usize) -> Vec<T> {
+    let rows = matrix.len() / columns;
+    (0..matrix.len()).map(|index| matrix[index % rows * columns + index / rows]).collect()
+}
+
+/// The bytes of the transpose of a matrix of floats of this type.
+pub(super) fn transposed_bytes(bytes: &[u8], columns: usize, dtype: DType) -> Vec<u8> {
+    match dtype.is_half() {
+        true => transposed(bytes.as_chunks::<2>().0, columns).into_flattened(),
+        false => transposed(bytes.as_chunks::<4>().0, columns).into_flattened(),
+    }
 }
 
 /// The name of a tensor in a file of adapters, which may also have parameters of the model.
@@ -88,13 +105,14 @@ fn stored<'p>(
     let mut all: Vec<Content> = Vec::new();
     let mut places = HashMap::new();
     for (parameter, tensor, remainder) in tensors {
-        for StoredPiece { tensor: name, shape, from, at, elements } in pieces(engine, parameter) {
+        for StoredPiece { tensor: name, shape, from, at, elements, is_transposed } in pieces(engine, parameter) {
+            let transposed = is_transposed.then_some(shape[0]);
             let name = if engine.is_adapted() { adapter_name(&name).into() } else { name };
             let place = *places.entry(name.clone()).or_insert_with(|| {
                 all.push(Content { name: name.to_string(), shape, parts: vec![] });
                 all.len() - 1
             });
-            all[place].parts.push(Part { tensor, remainder, elements: [at, elements], from });
+            all[place].parts.push(Part { tensor, remainder, elements: [at, elements], from, transposed });
         }
     }
     for content in &mut all {

@@ -116,6 +116,14 @@ pub enum CheckpointError {
         /// What is wrong with it.
         problem: String,
     },
+    /// An embedding has an adapter, and its weight is also that of the output head, which has none.
+    #[error("{path}: the output head shares the weight of `{module}`, which has an adapter, but the head has not")]
+    TiedAdapter {
+        /// The file of the adapters.
+        path: PathBuf,
+        /// The embedding.
+        module: String,
+    },
     /// The weights below the adapters are not those that the run began with.
     #[error("{path} was made with other weights below its adapters than those in {weights}")]
     OtherBase {

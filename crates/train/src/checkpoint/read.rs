@@ -3,14 +3,16 @@
 
 use super::archive::{Archive, describe, wrong};
 use super::bitsandbytes::{self, Quantized};
-use super::contents::{adapter_name, coded_tensors, contents, pieces};
+use super::contents::{adapter_name, coded_tensors, contents, pieces, transposed_bytes};
 use super::find::{read_state, verify_file};
 use super::mxfp4::{self, Packed};
 use super::names::{HEAD, candidates, is_ignored, originals, packed};
 use super::{ADAPTER_CONFIG_FILE, ADAPTER_FILE, AVERAGE_FILE, CONFIG_FILE, CheckpointError, FileSum, MODEL_FILE};
 use crate::Engine;
 use crate::TrainError;
-use plimsoll_graph::{ADAPTER_PREFIX, AdapterFile, Adapters, DType, Parameter, StoredPiece, TensorId, WeightCodes};
+use plimsoll_graph::{
+    ADAPTER_PREFIX, AdapterFile, Adapters, BASE_COPY, DType, Parameter, StoredPiece, TensorId, WeightCodes,
+};
 use plimsoll_units::Bytes;
 use safetensors::tensor::{Dtype, TensorView};
 use std::collections::{HashMap, HashSet};
@@ -52,7 +54,8 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
                     for part in &content.parts {
                         let range = part.bytes(engine);
                         let (own, others) = rest.split_at(range.len());
-                        engine.write_part(part.tensor, range.start as u64, own)?;
+                        let turned = part.transposed.map(|_| transposed_bytes(own, content.shape[1], dtype));
+                        engine.write_part(part.tensor, range.start as u64, turned.as_deref().unwrap_or(own))?;
                         rest = others;
                     }
                     Ok(())
@@ -183,7 +186,7 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign:
     let names = all.iter().map(|read| read.name(engine)).collect::<Vec<_>>();
     hand_out(archive, &names, foreign, |index, stored, view| {
         let path = archive.file_of(stored);
-        let (parameter, StoredPiece { shape, from, at, elements, .. }) = match &all[index] {
+        let (parameter, StoredPiece { shape, from, at, elements, is_transposed, .. }) = match &all[index] {
             Read::Weights(parameter, piece) => (parameter, piece),
             Read::Coded(tensor) => {
                 let ty = engine.plan()[*tensor].ty.clone();
@@ -207,6 +210,10 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign:
         };
         if view.shape() != shape {
             return Err(wrong(path, stored, format!("F32 {shape:?}"), view).into());
+        }
+        if *is_transposed {
+            let turned = transposed_bytes(view.data(), shape[1], dtype);
+            return engine.fill_parameter(parameter, 0, dtype, &turned);
         }
         let size = dtype.size_bytes() as usize;
         // Codes have scales of the whole.
@@ -315,8 +322,10 @@ pub(super) fn matched<'a>(
         let of = mxfp4::blocks_of(name).or_else(|| bitsandbytes::weight_of(name));
         of.is_some_and(|weight| used.contains(&*weight))
     };
-    let is_expected =
-        |name: &str| foreign && (is_ignored(name) || is_scales(name) || is_duplicate(archive, &stored_as, name));
+    let is_copy = |name: &str| name.starts_with(ADAPTER_PREFIX) && name.ends_with(BASE_COPY);
+    let is_expected = |name: &str| {
+        is_copy(name) || foreign && (is_ignored(name) || is_scales(name) || is_duplicate(archive, &stored_as, name))
+    };
     let mut unknown = archive.names().filter(|name| !used.contains(name)).filter(|name| !is_expected(name));
     if let Some(tensor) = unknown.next() {
         let (path, tensor) = (archive.file_of(tensor).to_owned(), tensor.to_owned());

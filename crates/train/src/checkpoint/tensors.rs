@@ -2,7 +2,7 @@
 //! it in parts, so that no tensor is copied whole.
 
 use super::CheckpointError;
-use super::contents::{Content, Part};
+use super::contents::{Content, Part, transposed_bytes};
 use crate::{Engine, TrainError};
 use plimsoll_exec::{converted, joined};
 use plimsoll_graph::DType;
@@ -110,13 +110,17 @@ fn write_part(
     let bytes = engine.view(part.tensor)?;
     let remainder = part.remainder.map(|remainder| engine.view(remainder)).transpose()?;
     let remainder = remainder.as_deref().map(|all| &all[range.clone()]);
-    for (number, piece) in bytes[range].chunks(PART_BYTES).enumerate() {
-        let rest = remainder.map(|all| &all[number * PART_BYTES..][..piece.len()]);
+    // A transpose is written as a whole: only matrices of adapters have one.
+    let at_a_time = if part.transposed.is_some() { range.len().max(1) } else { PART_BYTES };
+    for (number, piece) in bytes[range].chunks(at_a_time).enumerate() {
+        let rest = remainder.map(|all| &all[number * at_a_time..][..piece.len()]);
         let piece = rest.map_or(Cow::Borrowed(piece), |rest| Cow::Owned(joined(piece, rest)));
         if !is_finite(own, &piece) {
             return Err(CheckpointError::NotFinite { tensor: content.name.clone() }.into());
         }
-        if let Err(error) = file.write_all(&converted(&piece, own, dtype)) {
+        let piece = converted(&piece, own, dtype);
+        let turned = part.transposed.map(|columns| transposed_bytes(&piece, columns, dtype));
+        if let Err(error) = file.write_all(turned.as_deref().unwrap_or(&piece)) {
             return Ok(Err(error));
         }
     }

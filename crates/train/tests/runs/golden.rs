@@ -65,7 +65,7 @@ struct Golden {
 impl Golden {
     /// The stored results of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 31] = [
+        let files: [(_, &'static [u8]); 33] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
             ("mistral", include_bytes!("../golden/mistral.safetensors")),
@@ -92,6 +92,8 @@ impl Golden {
             ("adapters of llama", include_bytes!("../golden/adapters_llama.safetensors")),
             ("adapters of gpt2", include_bytes!("../golden/adapters_gpt2.safetensors")),
             ("adapters of phi3", include_bytes!("../golden/adapters_phi3.safetensors")),
+            ("adapters of an embedding", include_bytes!("../golden/adapters_embedding.safetensors")),
+            ("adapters of a tied embedding", include_bytes!("../golden/adapters_tied.safetensors")),
             (LORA_PLUS.0, include_bytes!("../golden/adapters_plus.safetensors")),
             ("adapters of t5", include_bytes!("../golden/adapters_t5.safetensors")),
             ("bert", include_bytes!("../golden/bert.safetensors")),
@@ -308,6 +310,10 @@ fn of_parameter(golden: &Golden, prefix: &str, graph: &Graph, parameter: &Parame
     let mut values = vec![0.0; tensor.ty.elements()];
     for piece in &parameter.stored {
         let stored = golden.floats(&format!("{prefix}.{}", piece.tensor));
+        if piece.is_transposed {
+            let [rows, columns] = [piece.shape[0], piece.shape[1]];
+            return (0..stored.len()).map(|index| stored[index % rows * columns + index / rows]).collect();
+        }
         values[piece.at..][..piece.elements].copy_from_slice(&stored[piece.from..][..piece.elements]);
     }
     values

@@ -7,11 +7,11 @@ mod decoded;
 mod rows;
 
 use self::decoded::Decoded;
-use self::rows::{CodedPart, Matrix, Product, Source, floats, transposed};
+use self::rows::{CodedPart, Matrix, Product, Source, floats};
 use super::archive::{Archive, ArchiveFile, describe, wrong};
 use super::bitsandbytes::Quantized;
-use super::contents::adapter_name;
-use super::names::candidates;
+use super::contents::{adapter_name, transposed};
+use super::names::{HEAD, candidates};
 use super::read::{dtype_of, is_float, missing_tensor};
 use super::tensors::dtype_name;
 use super::{ADAPTER_FILE, AVERAGE_FILE, CheckpointError, INDEX_FILE, MODEL_FILE};
@@ -19,7 +19,7 @@ use plimsoll_exec::converted;
 use plimsoll_files::Disk;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::WeightLayout;
-use plimsoll_graph::{ADAPTER_PREFIX, Adapter, Adapters, Graph, GraphError, LinearLayer};
+use plimsoll_graph::{Adapter, Adapters, Graph, GraphError, LinearLayer};
 use plimsoll_units::Bytes;
 use safetensors::tensor::TensorView;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -73,15 +73,18 @@ impl Merge {
         let names = model.parameter_names();
         let names = names.iter().map(String::as_str).collect::<HashSet<_>>();
         merge.find_quantized(model, &names)?;
-        let layers = model.linear_layers().map_err(|error| bad(&file, &error))?;
+        let layers = model.adaptable_layers().map_err(|error| bad(&file, &error))?;
         for (module, &adapter) in &adapters.layers {
             let layer = layers.iter().find(|layer| layer.module == *module).cloned();
             let layer =
                 layer.ok_or_else(|| bad(&file, &GraphError::UnknownParameter { name: format!("{module}.weight") }))?;
+            if layer.is_embedding && !names.contains(HEAD) {
+                return Err(CheckpointError::TiedAdapter { path: file, module: module.clone() });
+            }
             let tensor = format!("{module}.weight");
             let stored = merge.stored(&tensor, &names)?;
             merge.check_weight(&stored, &weight_shape(&layer))?;
-            let [down, up] = matrices(module);
+            let [down, up] = layer.matrices();
             merge.check(&merge.adapters, &down, &[adapter.rank, layer.inputs])?;
             merge.check(&merge.adapters, &up, &[layer.outputs, adapter.rank])?;
             let codes = coded_parts(graph, &tensor);
@@ -229,7 +232,7 @@ impl Merge {
     /// The product of an adapter's matrices, in the layout of its layer.
     fn product(&self, layer: &LinearLayer, adapter: Adapter) -> Result<Product, CheckpointError> {
         let values = |view: TensorView| floats(view.data(), dtype_of(&view).expect("matrices were checked"));
-        let [down, up] = matrices(&layer.module);
+        let [down, up] = layer.matrices();
         let (down, up) = (values(self.adapters.view(&down)?), values(self.adapters.view(&up)?));
         let (left, right) = match layer.layout {
             WeightLayout::OutIn => (up, down),
@@ -272,11 +275,6 @@ fn stored_name(weights: &Archive, name: &str, of_model: &HashSet<&str>) -> Optio
 
 fn bad(path: &Path, error: &GraphError) -> CheckpointError {
     CheckpointError::BadAdapters { path: path.to_owned(), problem: error.to_string() }
-}
-
-/// The names of an adapter's matrices, A and B.
-fn matrices(module: &str) -> [String; 2] {
-    ["A", "B"].map(|letter| format!("{ADAPTER_PREFIX}{module}.lora_{letter}.weight"))
 }
 
 /// The shape of a layer's weight in the files.

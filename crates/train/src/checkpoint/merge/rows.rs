@@ -43,11 +43,6 @@ pub(super) fn floats(bytes: &[u8], dtype: DType) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)).collect()
 }
 
-pub(super) fn transposed(matrix: &[f32], columns: usize) -> Vec<f32> {
-    let rows = matrix.len() / columns;
-    (0..matrix.len()).map(|index| matrix[index % rows * columns + index / rows]).collect()
-}
-
 /// scale · left · right: (rows, rank) and (rank, columns).
 pub(super) struct Product {
     pub(super) left: Vec<f32>,
@@ -159,6 +154,7 @@ impl Coded {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::contents::transposed;
     use super::*;
 
     #[test]
