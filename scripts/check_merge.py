@@ -49,11 +49,12 @@ def check(program: str, name: str, dtype: torch.dtype, folder: Path) -> bool:
     config, layers = MODELS[name]
     AutoModelForCausalLM.from_config(config).to(dtype).save_pretrained(folder / "base", max_shard_size="60KB")
     base = AutoModelForCausalLM.from_pretrained(folder / "base", dtype=dtype)
+    before = [weight.clone() for weight in base.state_dict().values()]
     first, second = layers[:2]
     settings = {"r": 4, "lora_alpha": 12, "use_rslora": True, "rank_pattern": {first: 6}, "alpha_pattern": {second: 20}}
     adapted = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", target_modules=layers, **settings))
     for parameter, values in adapted.named_parameters():
-        if "lora_B" in parameter or "lora_embedding_A" in parameter:
+        if "lora_B" in parameter or "lora_embedding" in parameter:
             torch.nn.init.normal_(values, std=0.2)
     adapted.save_pretrained(folder / "adapter")
     command = [program, "merge", "--checkpoint", folder / "adapter", "--out", folder / "merged", "--device", "cpu"]
@@ -69,7 +70,9 @@ def check(program: str, name: str, dtype: torch.dtype, folder: Path) -> bool:
     with torch.no_grad():
         logits = (ours(tokens).logits - theirs(tokens).logits).abs().max().item()
     print(f"{name}, {str(dtype)[6:]}: weights differ by at most {apart:.1e}, logits by {logits:.1e}")
-    return all(((a - b).abs() <= STEPS[dtype] * torch.maximum(a.abs(), b.abs()) + 1e-6).all() for a, b in pairs)
+    # A product that nearly cancels a weight was rounded to the precision of the weight.
+    largest = [torch.maximum(a.abs(), c.abs()) for (a, _), c in zip(pairs, before, strict=True)]
+    return all(((a - b).abs() <= STEPS[dtype] * most + 1e-6).all() for (a, b), most in zip(pairs, largest, strict=True))
 
 
 def main() -> None:
