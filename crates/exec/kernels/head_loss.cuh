@@ -108,12 +108,11 @@ __device__ __forceinline__ float slope_of_cap(float logit, float cap) {
     return CAPPED ? 1.0f - part * part : 1.0f;
 }
 
-// Replaces the draws' rows by the slopes that `slopes(v, logits, slopes)` computes from the logits of column v of each
-// draw, in the type `number`. All other reads of the rows are done before.
+// Replaces the draws' rows by `scale` times the slopes that `slopes(v, logits, slopes)` computes from the logits of column v
+// of each draw, in the type `number`. All other reads of the rows are done before.
 template <int DRAWS, class F>
-__device__ __forceinline__ void lay_slopes(float *const (&rows)[DRAWS], int vocab, int number, const Scalars *scalars,
-                                           F slopes) {
-    float scale = number == F32 ? 1.0f : scalars->loss_scale * scalars->gradient_scale;
+__device__ __forceinline__ void lay_scaled_slopes(float *const (&rows)[DRAWS], int vocab, int number, float scale,
+                                                  F slopes) {
 #pragma unroll 1
     for (int first = 0; first < vocab; first += blockDim.x * EACH) {
         int v = first + threadIdx.x * EACH, count = min(max(vocab - v, 0), EACH);
@@ -137,6 +136,14 @@ __device__ __forceinline__ void lay_slopes(float *const (&rows)[DRAWS], int voca
             for (int draw = 0; draw < DRAWS; ++draw) set_numbers(rows[draw], v, x[draw], count, number);
         }
     }
+}
+
+// The same with the scale of losses and gradients in half precision, and without a scale in single precision.
+template <int DRAWS, class F>
+__device__ __forceinline__ void lay_slopes(float *const (&rows)[DRAWS], int vocab, int number, const Scalars *scalars,
+                                           F slopes) {
+    float scale = number == F32 ? 1.0f : scalars->loss_scale * scalars->gradient_scale;
+    lay_scaled_slopes(rows, vocab, number, scale, slopes);
 }
 
 // loss = the sum of the rows' losses times the loss's scale, added to the previous value if `accumulate`. One block.

@@ -29,8 +29,8 @@ use plimsoll_graph::ops::{
     Dispatch, Dropout, DropoutKey, Embedding, EmbeddingGrad, ExpertLinear, ExpertLinearInputGrad,
     ExpertLinearWeightGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad,
     LinearWeightGrad, MovingAverage, Nature, ParameterUpdate, Pool, PoolGrad, Pooling, Positions, PositionsGrad,
-    RelativeBias, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, RouterLoss, StateFormat, TakeRow,
-    Transfer, WeightFormat, WeightLayout,
+    PreferenceKind, PreferenceLoss, PreferenceLossGrad, RelativeBias, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route,
+    RouteGrad, RouterLoss, StateFormat, TakeRow, Transfer, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Products, Scalars, Target, TensorType};
@@ -322,6 +322,8 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
         ExpertLinearWeightGrad { layout: WeightLayout::OutIn, weight: false, bias: true, accumulate: true };
     let swiglu = ClampedSwigluGrad { forward: ClampedSwiglu { alpha: 1.702, limit: 0.7 } };
     let balance = RouterLoss { coefficient: 0.1, experts_per_token: 2, accumulate: true };
+    let preferred = PreferenceLoss { kind: PreferenceKind::Sigmoid, beta: 0.1, smoothing: 0.0 };
+    let preferred_grad = PreferenceLossGrad { forward: preferred, accumulate_loss: true };
     let mut streaming = vec![
         case(swiglu, &[&[1, 64, 256], x]),
         case(Dropout { key: DropoutKey { rate: 0.1, site: 11 } }, &[x]),
@@ -356,6 +358,8 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
         integers(case(Pool { pooling: Pooling::Mean }, &[&[4, 16, 512], &[4, 16]]), 1, Fill::Runs(3)),
         integers(case(PoolGrad { pooling: Pooling::Mean }, &[&[4, 512], &[4, 16], &[4, 16, 512]]), 1, Fill::Runs(3)),
         integers(case(balance, &[&[4096], &[4097]]), 1, Fill::Bounds(128)),
+        integers(case(preferred, &[&[64], &[64], &[64, 512]]), 2, Fill::Target(3)),
+        integers(case(preferred_grad, &[&[64], &[64], &[64, 512]]), 2, Fill::Target(3)),
         case(GradNorm, &[flat]),
         case(MovingAverage { decay: 0.9 }, &[flat, &[1]]),
         average_of_remainders(flat),

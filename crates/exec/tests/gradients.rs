@@ -70,8 +70,10 @@ fn build(example: &Example, frozen: &BTreeSet<String>, noise: &mut Noise) -> Cas
     let mut builder = ProgramBuilder::new(&mut graph);
     let outputs = builder.push(example.op.clone(), &inputs).expect("examples are well-typed");
     let forward = builder.nodes[0].clone();
-    let is_loss =
-        matches!(example.op, Op::HeadLoss(_) | Op::PairedHeadLoss(_) | Op::ContrastiveLoss(_) | Op::RouterLoss(_));
+    let is_loss = matches!(
+        example.op,
+        Op::HeadLoss(_) | Op::PairedHeadLoss(_) | Op::ContrastiveLoss(_) | Op::PreferenceLoss(_) | Op::RouterLoss(_)
+    );
     let cotangents = if is_loss {
         vec![]
     } else {

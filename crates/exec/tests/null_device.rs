@@ -7,8 +7,8 @@ use plimsoll_graph::models::{FeedForwardProjection, Gpt2Config, ModelConfig, T5C
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
-    Adapter, Adapters, Contrastive, Lengths, MemoryId, Objective, Optimizer, Products, ProgramKind, ProgramName,
-    Scalars, Storage, Targets, TensorId, TrainShape, build_training,
+    Adapter, Adapters, Contrastive, Lengths, MemoryId, Objective, Optimizer, Preferences, Products, ProgramKind,
+    ProgramName, Scalars, Storage, Targets, TensorId, TrainShape, build_training,
 };
 use plimsoll_plan::{
     Average, Budget, Level, LeverRequest, Levers, Machine, NodeSet, Plan, PlanViolation, Precision, Queue, Rates,
@@ -221,7 +221,7 @@ impl Case {
         // The samples of a step are each other's negatives.
         let accumulation = if is_encoder { 1 } else { accumulation };
         let contrastive = Contrastive { negatives: noise.below(3) * usize::from(is_encoder), ..Contrastive::default() };
-        let shape = TrainShape {
+        let mut shape = TrainShape {
             micro_batch,
             seq_len,
             accumulates: accumulation > 1,
@@ -235,10 +235,15 @@ impl Case {
                 label_smoothing: perhaps(noise, 0.1).filter(|_| !is_encoder).unwrap_or(0.0),
                 r_drop: (noise.unit() < 0.2 && !is_encoder).then_some(1.0),
                 contrastive,
+                preferences: None,
             },
             frozen: if noise.unit() < 0.3 { random_frozen(noise, &model) } else { BTreeSet::new() },
             adapters: if noise.unit() < 0.3 { random_adapters(noise, &model) } else { None },
         };
+        let has_reference = shape.adapters.as_ref().is_some_and(|adapters| adapters.saved.is_empty());
+        if has_reference && !model.takes_pairs() && noise.unit() < 0.5 {
+            shape.objective.preferences = Some(Preferences::default());
+        }
         let rules = Rule::all();
         let rule = rules[noise.below(rules.len())];
         let mut optimizer = Optimizer { rule, grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };

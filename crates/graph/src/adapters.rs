@@ -221,6 +221,15 @@ impl Adapted {
         Ok(hidden)
     }
 
+    /// The same without adapters and dropout: what the model computed before it was trained.
+    pub(crate) fn forward_reference(
+        &self,
+        builder: &mut ProgramBuilder,
+        inputs: &Inputs,
+    ) -> Result<TensorId, GraphError> {
+        self.weights.forward(builder, inputs, Mode::Evaluate, &Caches::default())
+    }
+
     /// Appends the encoder, if there is one; it fills the caches of the source.
     pub(crate) fn cache_source(
         &self,

@@ -35,5 +35,5 @@ pub use program::{
 pub use program_name::{Lengths, NoProgramName, ProgramKind, ProgramName};
 pub use target::{DeviceKind, Products, Target, Targets};
 pub use tensor::{DType, Init, Role, Shape, Storage, Tensor, TensorId, TensorType};
-pub use training::{Contrastive, Objective, SampleShape, TrainShape, build_sampling, build_training};
+pub use training::{Contrastive, Objective, Preferences, SampleShape, TrainShape, build_sampling, build_training};
 pub use weight_codes::{NESTED_BLOCK, NF4_BLOCK, WeightCodes};

@@ -65,6 +65,10 @@ pub struct Ports {
     pub targets: Option<TensorId>,
     /// Mean loss (1), accumulated over micro-batches; read by the host.
     pub loss: Option<TensorId>,
+    /// The numbers described at [`REWARDS`](crate::ops::REWARDS), accumulated over micro-batches; read by the host. `None` unless
+    /// the run is trained on preferences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rewards: Option<TensorId>,
     /// Norm of all gradients (1); read by the host.
     pub grad_norm: Option<TensorId>,
     /// Logits of one position (V); read by the host.
@@ -91,17 +95,18 @@ impl Ports {
             decoder_segments,
             targets,
             loss,
+            rewards,
             grad_norm,
             logits,
             vectors,
         } = self;
         let fed = [tokens, positions, segments, decoder_tokens, decoder_segments, targets];
-        fed.into_iter().chain([loss, grad_norm, logits, vectors]).flatten()
+        fed.into_iter().chain([loss, rewards, grad_norm, logits, vectors]).flatten()
     }
 
     /// The tensors that the host reads after the program ran.
     pub fn fetched(&self) -> impl Iterator<Item = TensorId> {
-        [self.loss, self.grad_norm, self.logits, self.vectors].into_iter().flatten()
+        [self.loss, self.rewards, self.grad_norm, self.logits, self.vectors].into_iter().flatten()
     }
 }
 

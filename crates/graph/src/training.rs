@@ -5,8 +5,9 @@
 use crate::adapters::{ADAPTER_PREFIX, Adapted, Adapters, is_second};
 use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, NO_HEAD, keys};
 use crate::ops::{
-    Add, ContrastiveLoss, GradClip, GradNorm, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, Pool, Pooling, Route,
-    RouterLoss, SoftCap, StateFormat, TakeRow, WeightFormat, WeightLayout,
+    Add, ContrastiveLoss, GradClip, GradNorm, HeadLogProbs, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, Pool,
+    Pooling, PreferenceKind, PreferenceLoss, REWARDS, Route, RouterLoss, SoftCap, StateFormat, TakeRow, WeightFormat,
+    WeightLayout,
 };
 use crate::optimizers::Optimizer;
 use crate::{
@@ -27,6 +28,34 @@ pub struct Objective {
     /// The loss of encoders, which have no targets.
     #[serde(default)]
     pub contrastive: Contrastive,
+    /// The loss of preferences, which replaces that of targets; `label_smoothing` then is the part of preferences that is
+    /// taken to be wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preferences: Option<Preferences>,
+}
+
+impl Objective {
+    /// Rows of tokens of a sample: two if it has a chosen and a rejected answer.
+    pub fn rows_of_sample(&self) -> usize {
+        if self.preferences.is_some() { 2 } else { 1 }
+    }
+}
+
+/// A loss that compares two answers to a prompt, as in DPO (Rafailov et al. 2023). The reference is the model without its
+/// adapters.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Preferences {
+    /// The loss of an example.
+    pub kind: PreferenceKind,
+    /// How much deviation from the reference costs, above zero.
+    pub beta: f32,
+}
+
+impl Default for Preferences {
+    /// As `DPOConfig` of TRL.
+    fn default() -> Self {
+        Self { kind: PreferenceKind::Sigmoid, beta: 0.1 }
+    }
 }
 
 /// The loss of encoders: the vectors of two texts that belong together are more similar than those of other texts of the
@@ -135,8 +164,13 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     });
     let losses = Losses { total: staged("loss"), terms };
     let held_out_loss = shape.evaluates.then(|| staged("held_out_loss"));
+    let mut rewards = |name: &str| {
+        let ty = TensorType::f32(&[REWARDS]);
+        shape.objective.preferences.map(|_| graph.tensor(name, ty, Role::Staging, Storage::Persistent))
+    };
+    let rewards = [rewards("rewards"), rewards("held_out_rewards").filter(|_| shape.evaluates)];
     let longest = Lengths { tokens: shape.seq_len, target: shape.target_len };
-    let run = Run { model, weights: &weights, shape };
+    let run = Run { model, weights: &weights, shape, rewards };
     for (number, &lengths) in [longest].iter().chain(&shape.buckets).enumerate() {
         let name = |kind| ProgramName { kind, lengths: (number > 0).then_some(lengths) };
         run.add_micro_step(&mut graph, lengths, &losses, name(ProgramKind::MicroStep))?;
@@ -220,6 +254,8 @@ struct Run<'a> {
     model: &'a ModelConfig,
     weights: &'a Adapted,
     shape: &'a TrainShape,
+    /// The rewards of a step, and of held-out examples, if the run is trained on preferences.
+    rewards: [Option<TensorId>; 2],
 }
 
 impl Run<'_> {
@@ -241,6 +277,12 @@ impl Run<'_> {
         }
         let inputs = self.inputs(&mut builder, lengths);
         let caches = Caches::default();
+        if let ([Some(rewards), _], Some(preferences)) = (self.rewards, self.shape.objective.preferences) {
+            let mode = Mode::Train { draw: 0 };
+            self.add_preferences(&mut builder, &inputs, &preferences, [loss, rewards], mode)?;
+            builder.ports.loss = Some(losses.total);
+            return self.add_gradients(builder, losses, loss, name);
+        }
         let mut pass = |draw| self.weights.forward(&mut builder, &inputs, Mode::Train { draw }, &caches);
         let (hidden, Objective { label_smoothing: smoothing, r_drop, .. }) = (pass(0)?, self.shape.objective);
         let again = if r_drop.is_some() { Some(pass(1)?) } else { None };
@@ -254,6 +296,19 @@ impl Run<'_> {
             _ => builder.push_into(HeadLoss { chunk, smoothing, cap }, &[hidden, head, targets], &[Some(loss)])?,
         };
         builder.ports.loss = Some(losses.total);
+        self.add_gradients(builder, losses, loss, name)
+    }
+
+    /// Appends the loss on the balance of experts, if there is one, and the gradients, and finishes the program. `loss`: that
+    /// of the targets.
+    fn add_gradients(
+        &self,
+        mut builder: ProgramBuilder,
+        losses: &Losses,
+        loss: TensorId,
+        name: ProgramName,
+    ) -> Result<(), GraphError> {
+        let accumulate = name.kind == ProgramKind::MicroStepAdd;
         let mut roots = vec![(loss, None)];
         if let Some(terms) = &losses.terms {
             add_router_loss(&mut builder, terms, accumulate)?;
@@ -282,6 +337,12 @@ impl Run<'_> {
             return Ok(());
         }
         let inputs = self.inputs(&mut builder, lengths);
+        if let ([_, Some(rewards)], Some(preferences)) = (self.rewards, self.shape.objective.preferences) {
+            self.add_preferences(&mut builder, &inputs, &preferences, [loss, rewards], Mode::Evaluate)?;
+            builder.ports.loss = Some(loss);
+            builder.finish(name);
+            return Ok(());
+        }
         let hidden = self.weights.forward(&mut builder, &inputs, Mode::Evaluate, &Caches::default())?;
         let (head, targets) = (self.weights.head(), builder.ports.targets.expect("evaluation has targets"));
         let op = HeadLoss { chunk: self.shape.head_chunk, smoothing: 0.0, cap: self.weights.logit_cap() };
@@ -327,9 +388,34 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Appends the passes of the reference and of the policy, and the loss of preferences with its rewards. Rows 2i and 2i+1
+    /// have the chosen and the rejected answer of example i, with the answers' tokens as targets.
+    fn add_preferences(
+        &self,
+        builder: &mut ProgramBuilder,
+        inputs: &Inputs,
+        preferences: &Preferences,
+        results: [TensorId; 2],
+        mode: Mode,
+    ) -> Result<(), GraphError> {
+        let (head, targets) = (self.weights.head(), builder.ports.targets.expect("the inputs have targets"));
+        let op = HeadLogProbs { chunk: self.shape.head_chunk, cap: self.weights.logit_cap() };
+        let before = self.weights.forward_reference(builder, inputs)?;
+        builder.scope("reference", None);
+        let reference = builder.apply(op, &[before, head, targets])?;
+        let hidden = self.weights.forward(builder, inputs, mode, &Caches::default())?;
+        builder.scope("policy", None);
+        let policy = builder.apply(op, &[hidden, head, targets])?;
+        let Preferences { kind, beta } = *preferences;
+        let loss = PreferenceLoss { kind, beta, smoothing: self.shape.objective.label_smoothing };
+        builder.push_into(loss, &[policy, reference, targets], &results.map(Some))?;
+        builder.ports.rewards = Some(results[1]);
+        Ok(())
+    }
+
     /// Declares the ports that the host fills for a micro-batch.
     fn inputs(&self, builder: &mut ProgramBuilder, lengths: Lengths) -> Inputs {
-        let rows = self.shape.micro_batch;
+        let rows = self.shape.micro_batch * self.shape.objective.rows_of_sample();
         let mut input = |name: &str, tokens: usize| builder.input(name, &[rows, tokens], DType::I32);
         let tokens = input("tokens", lengths.tokens);
         let packed = self.shape.packed;

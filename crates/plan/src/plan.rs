@@ -209,14 +209,17 @@ impl Plan {
         self.program(ProgramKind::MicroStepAdd).or_else(|| self.program(ProgramKind::MicroStep))
     }
 
-    /// Tokens of a step of the longest sequences, those of source and target together, and of an encoder's candidates.
+    /// Tokens of a step of the longest sequences, those of source and target together, and of all
+    /// candidates or answers of a sample.
     pub fn tokens_per_step(&self) -> usize {
         let rows = self.program(ProgramKind::MicroStep).and_then(|program| program.ports.decoder_tokens);
         let of_decoder = match (rows, self.target_len) {
             (Some(tokens), _) => self.accumulation * self[tokens].ty.elements(),
             (None, target_len) => self.global_batch * target_len.unwrap_or(0),
         };
-        self.global_batch * self.seq_len + of_decoder
+        let tokens = self.program(ProgramKind::MicroStep).and_then(|program| program.ports.tokens);
+        let of_rows = tokens.map(|tokens| self.accumulation * self[tokens].ty.elements());
+        of_rows.unwrap_or(self.global_batch * self.seq_len) + of_decoder
     }
 
     /// The queue that runs a step.

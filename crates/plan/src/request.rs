@@ -73,6 +73,15 @@ pub enum PlanError {
         /// The term.
         term: &'static str,
     },
+    /// Losses of preferences compare continuations of a prompt.
+    #[error("the model is not a decoder, so it is not trained on preferences")]
+    NotADecoder,
+    /// The reference of preferences is the model without its adapters.
+    #[error("{}", if *.has_adapters { "parameters of the model itself are trained, so there is no reference for the loss of preferences" } else { "the loss of preferences needs a reference, which is the model without its adapters" })]
+    NoReference {
+        /// Whether there are adapters.
+        has_adapters: bool,
+    },
     /// Only encoders have hard negatives.
     #[error("the model is not an encoder, so its samples have no negatives")]
     Negatives,
@@ -157,6 +166,11 @@ impl Request {
         }
     }
 
+    /// Rows of tokens that pass through the model with this many samples.
+    pub(crate) fn rows(&self, samples: usize) -> usize {
+        samples * self.objective.rows_of_sample()
+    }
+
     /// Errors: zero sizes, a micro-batch that does not divide, sizes beyond counting, an impossible model.
     pub fn check(&self) -> Result<(), PlanError> {
         // Checked before the model, whose number of positions may have been set to this length.
@@ -193,7 +207,15 @@ impl Request {
             }
             _ => {}
         }
-        let Objective { label_smoothing, r_drop, contrastive } = self.objective;
+        let Objective { label_smoothing, r_drop, contrastive, preferences } = self.objective;
+        if preferences.is_some() {
+            if takes_pairs {
+                return Err(PlanError::NotADecoder);
+            }
+            if self.adapters.as_ref().is_none_or(|adapters| !adapters.saved.is_empty()) {
+                return Err(PlanError::NoReference { has_adapters: self.adapters.is_some() });
+            }
+        }
         if self.model.is_encoder() {
             for (term, is_asked) in [("label smoothing", label_smoothing > 0.0), ("R-Drop", r_drop.is_some())] {
                 if is_asked {
@@ -205,7 +227,8 @@ impl Request {
             return Err(PlanError::Negatives);
         }
         let candidates = 1 + contrastive.negatives as u128;
-        let tokens = self.seq_len as u128 + self.target_len.unwrap_or(0) as u128 * candidates;
+        let tokens = self.seq_len as u128 * self.objective.rows_of_sample() as u128
+            + self.target_len.unwrap_or(0) as u128 * candidates;
         let activations = self.model.elements_per_token() * self.global_batch as u128 * tokens;
         for (what, value, most) in [
             ("the global batch", self.global_batch as u128, MOST_SAMPLES),

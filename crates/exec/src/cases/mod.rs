@@ -232,8 +232,17 @@ fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Ops that are tested in single precision only, whatever the run's precision.
-pub const SINGLE: [&str; 7] =
-    ["Cast", "ContrastiveLoss", "ContrastiveLossGrad", "GradClip", "GradNorm", "ParameterUpdate", "RouterLoss"];
+pub const SINGLE: [&str; 9] = [
+    "Cast",
+    "ContrastiveLoss",
+    "ContrastiveLossGrad",
+    "GradClip",
+    "GradNorm",
+    "ParameterUpdate",
+    "PreferenceLoss",
+    "PreferenceLossGrad",
+    "RouterLoss",
+];
 
 /// The precisions that a run can have.
 pub const PRECISIONS: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];

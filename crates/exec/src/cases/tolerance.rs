@@ -29,7 +29,7 @@ pub fn allowed(on: DeviceKind, case: &Case, output: usize, expected: f64, larges
 /// probabilities have no such bound, but their errors are independent: with 130 terms their sum was 0.6 of this error.
 fn rounds_between(case: &Case, output: usize) -> f64 {
     match case.example.op {
-        Op::HeadLossGrad(_) | Op::PairedHeadLossGrad(_) => {
+        Op::HeadLossGrad(_) | Op::HeadLogProbsGrad(_) | Op::PairedHeadLossGrad(_) => {
             let weight = case.example.inputs.iter().map(|(ty, _)| ty.dtype).find(|dtype| dtype.is_half());
             let in_tf32 = if case.tf32 { 2f64.powi(-11) } else { 0.0 };
             weight.map_or(in_tf32, |dtype| rounding(dtype, 1.0))

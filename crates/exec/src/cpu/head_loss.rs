@@ -51,10 +51,7 @@ impl CpuKernel for ops::HeadLossGrad {
             let (logits, targets) = head.logits(first, logits, room);
             let rows = logits.par_chunks_exact_mut(head.vocab).zip(losses.par_iter_mut()).zip(targets);
             parallel::for_each(targets.len() * head.vocab, rows, |((logits, loss), &target)| {
-                *loss = match self.cap {
-                    None => replace_by_gradient(logits, target, self.smoothing, slope_scale),
-                    Some(cap) => replace_by_gradient_within_cap(logits, target, self.smoothing, cap, slope_scale),
-                };
+                *loss = gradient_of_row(logits, target, self.smoothing, self.cap, slope_scale);
                 head.round(logits);
             });
             total += losses[..targets.len()].iter().copied().map(f64::from).sum::<f64>();
@@ -205,9 +202,17 @@ pub(super) fn log_sum_exp<S: Simd>(simd: S, z: &[f32]) -> f32 {
     largest + total.ln()
 }
 
+/// The loss of a row, whose logits are replaced by the gradient of `scale` times the loss.
+pub(super) fn gradient_of_row(logits: &mut [f32], target: i32, smoothing: f32, cap: Option<f32>, scale: f32) -> f32 {
+    match cap {
+        None => replace_by_gradient(logits, target, smoothing, scale),
+        Some(cap) => replace_by_gradient_within_cap(logits, target, smoothing, cap, scale),
+    }
+}
+
 vectorized! {
     /// The loss of a row, whose logits are overwritten; zero if it has no target.
-    fn row_loss<S: Simd>(simd: S, logits: &mut [f32], target: i32, smoothing: f32, cap: Option<f32>) -> f32 {
+    pub(super) fn row_loss<S: Simd>(simd: S, logits: &mut [f32], target: i32, smoothing: f32, cap: Option<f32>) -> f32 {
         let Ok(target) = usize::try_from(target) else { return 0.0 };
         if let Some(cap) = cap {
             cap_in_place(simd, logits, cap);

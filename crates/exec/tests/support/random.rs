@@ -3,10 +3,11 @@
 use plimsoll_exec::cases::Noise;
 use plimsoll_graph::ops::{
     Activation, Add, Attention, AttentionGrad, ClampedSwiglu, ClampedSwigluGrad, Combine, CombineWeightGrad, Dispatch,
-    Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm,
-    LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, MovingAverage, PairedHeadLoss, PairedHeadLossGrad,
-    ParameterUpdate, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad,
-    StateFormat, WeightFormat, WeightLayout,
+    Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad, GradNorm, HeadLogProbs, HeadLogProbsGrad,
+    HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, MovingAverage,
+    PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate, PreferenceKind, PreferenceLoss, PreferenceLossGrad,
+    RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat,
+    WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{DType, Example, Fill, Op, Scalars, TensorType};
@@ -104,6 +105,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         accumulate_loss,
         accumulate,
     };
+    let preference = PreferenceLoss { kind: PreferenceKind::Sigmoid, beta: 0.7, smoothing };
     let scaling = [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }][noise.below(2)].clone();
     let rotated = if bias { 2 * d } else { 2 * d.div_ceil(2) };
     let rotary = Rotary { head_size: 2 * d, rotated, base: 1e4, scaling, inverse: residual, offset: accumulate };
@@ -156,6 +158,24 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
                 HeadLossGrad { chunk, smoothing, cap: capped, input, weight: trained, accumulate_loss, accumulate }
                     .into(),
                 &[x, &[v, c], &x[..2]],
+            ),
+            2,
+            Fill::Target(v as i32),
+        ),
+        fill(case(HeadLogProbs { chunk, cap: capped }.into(), &[x, &[v, c], &x[..2]]), 2, Fill::Target(v as i32)),
+        fill(
+            case(
+                HeadLogProbsGrad { chunk, cap: capped, input, weight: trained, accumulate }.into(),
+                &[x, &[v, c], &x[..2], &[b]],
+            ),
+            2,
+            Fill::Target(v as i32),
+        ),
+        fill(case(preference.into(), &[&[2 * b], &[2 * b], &[2 * b, t]]), 2, Fill::Target(v as i32)),
+        fill(
+            case(
+                PreferenceLossGrad { forward: preference, accumulate_loss }.into(),
+                &[&[2 * b], &[2 * b], &[2 * b, t]],
             ),
             2,
             Fill::Target(v as i32),

@@ -52,7 +52,8 @@ pub struct HeadLossGrad {
     pub accumulate: bool,
 }
 
-fn check(op: &'static str, cap: Option<f32>, inputs: &[&TensorType]) -> Result<(), GraphError> {
+/// Errors: `ShapeMismatch` if x, weight and targets do not match, or the cap is not above zero.
+pub(super) fn check(op: &'static str, cap: Option<f32>, inputs: &[&TensorType]) -> Result<(), GraphError> {
     let [x, weight, targets] = operands(op, inputs)?;
     check_cap(op, cap)?;
     let rows = TensorType { shape: x.shape[..x.shape.len() - 1].into(), dtype: DType::I32 };
@@ -61,11 +62,12 @@ fn check(op: &'static str, cap: Option<f32>, inputs: &[&TensorType]) -> Result<(
 }
 
 /// Extents of the product that computes logits. Those of its gradients are the same in another order.
-fn product(io: &Io) -> [usize; 3] {
+pub(super) fn product(io: &Io) -> [usize; 3] {
     [io.inputs[0].rows(), io.inputs[0].columns(), io.inputs[1].shape[0]]
 }
 
-fn product_flops(io: &Io) -> u64 {
+/// Operations of one of these products.
+pub(super) fn product_flops(io: &Io) -> u64 {
     2 * (io.inputs[0].elements() * io.inputs[1].shape[0]) as u64
 }
 
@@ -113,6 +115,15 @@ pub(super) fn slopes_scratch(chunk: usize, [x, weight]: [&TensorType; 2], target
 pub(super) fn logits_moved([x, weight]: [&TensorType; 2], draws: usize, passes: u64, cap: Option<f32>) -> Bytes {
     let passes = passes + if cap.is_some() { 2 } else { 0 };
     Bytes(4 * passes * (draws * x.rows() * weight.shape[0]) as u64)
+}
+
+/// Traffic of a gradient, with those of x and of the weight as `requested`.
+pub(super) fn gradient_moved(io: &Io, chunk: usize, requested: [bool; 2], cap: Option<f32>) -> Bytes {
+    let chunks = io.inputs[0].rows().div_ceil(chunk) as u64;
+    let [input, weight] = requested.map(u64::from);
+    let weights = Bytes(io.inputs[1].bytes().0 * (1 + input + 2 * weight) * chunks);
+    let rows = Bytes(io.inputs[0].bytes().0 * (1 + input + weight));
+    rows + weights + logits_moved([io.inputs[0], io.inputs[1]], 1, 2 + input + weight, cap)
 }
 
 /// Operations of the caps of the logits of each of the `draws`, and of their slopes if `slopes`.
@@ -227,11 +238,7 @@ impl Operation for HeadLossGrad {
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
-        let chunks = io.inputs[0].rows().div_ceil(self.chunk) as u64;
-        let [input, weight] = [self.input, self.weight].map(u64::from);
-        let weights = Bytes(io.inputs[1].bytes().0 * (1 + input + 2 * weight) * chunks);
-        let rows = Bytes(io.inputs[0].bytes().0 * (1 + input + weight));
-        rows + weights + logits_moved([io.inputs[0], io.inputs[1]], 1, 2 + input + weight, self.cap)
+        gradient_moved(io, self.chunk, [self.input, self.weight], self.cap)
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {

@@ -12,6 +12,7 @@ pub use super::head_loss::logits_stride;
 pub use super::linear::WeightLayout;
 pub use super::parameter_update::{STATE_BLOCK, WeightFormat};
 pub use super::pool::Pooling;
+pub use super::preference_loss::{PreferenceKind, REWARDS};
 pub use super::quantized_linear::strips;
 pub use super::rotary::{RopeScaling, inverse_frequencies};
 pub use super::route::tokens_of_part;
@@ -94,6 +95,7 @@ ops! { $
     gelu: Gelu, GeluGrad;
     grad_clip: GradClip;
     grad_norm: GradNorm;
+    head_log_probs: HeadLogProbs, HeadLogProbsGrad;
     head_loss: HeadLoss, HeadLossGrad;
     layer_norm: LayerNorm, LayerNormGrad;
     linear: Linear, LinearInputGrad, LinearWeightGrad;
@@ -103,6 +105,7 @@ ops! { $
     parameter_update: ParameterUpdate;
     pool: Pool, PoolGrad;
     positions: Positions, PositionsGrad;
+    preference_loss: PreferenceLoss, PreferenceLossGrad;
     quantized_linear: QuantizedLinear, QuantizedLinearInputGrad;
     relu: Relu, ReluGrad;
     rms_norm: RmsNorm, RmsNormGrad;

@@ -47,6 +47,8 @@ pub(super) fn chunk_of(op: &mut Op) -> Option<&mut usize> {
     match op {
         Op::HeadLoss(op) => Some(&mut op.chunk),
         Op::HeadLossGrad(op) => Some(&mut op.chunk),
+        Op::HeadLogProbs(op) => Some(&mut op.chunk),
+        Op::HeadLogProbsGrad(op) => Some(&mut op.chunk),
         Op::PairedHeadLoss(op) => Some(&mut op.chunk),
         Op::PairedHeadLossGrad(op) => Some(&mut op.chunk),
         _ => None,
@@ -57,7 +59,7 @@ pub(super) struct HeadChunkLever;
 
 /// Rows of logits of a micro-batch.
 fn rows(now: &Settings, request: &Request) -> usize {
-    now.micro_batch * request.target_len.unwrap_or(request.seq_len)
+    request.rows(now.micro_batch) * request.target_len.unwrap_or(request.seq_len)
 }
 
 impl Lever for HeadChunkLever {

@@ -137,7 +137,7 @@ pub(crate) fn scratches(request: &Request, micro_batch: usize) -> Vec<(usize, us
     let chunks = match asked.head_chunk {
         Some(rows) => [rows; SCRATCHES],
         None => {
-            let rows = micro_batch * request.target_len.unwrap_or(request.seq_len);
+            let rows = request.rows(micro_batch) * request.target_len.unwrap_or(request.seq_len);
             head_chunk_choices(rows, request.model.vocab_size(), request.targets.device.kind())
         }
     };

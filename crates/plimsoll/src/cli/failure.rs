@@ -141,6 +141,10 @@ impl From<PlanError> for Failure {
             PlanError::NoTargets { .. } => Self::bad_flag(message).hint(
                 "omit `--label-smoothing` and `--r-drop`; `--similarity-scale` is a setting of the loss of encoders",
             ),
+            PlanError::NotADecoder => Self::bad_flag(message)
+                .hint("use a model that continues text, or `--objective sft` with data for this model"),
+            PlanError::NoReference { .. } => Self::bad_flag(message)
+                .hint("use `--method lora` or `--method qlora`, without `--lora-modules-to-save`"),
             PlanError::Negatives => {
                 Self::bad_flag(message).hint("omit `--negative-column`, or use an encoder such as `--model bert-base`")
             }

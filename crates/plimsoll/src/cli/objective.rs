@@ -56,6 +56,6 @@ impl ObjectiveArgs {
             pooling: self.pooling.pooling(),
             negatives: self.negative_column.len(),
         };
-        Objective { label_smoothing: self.label_smoothing, r_drop, contrastive }
+        Objective { label_smoothing: self.label_smoothing, r_drop, contrastive, preferences: None }
     }
 }

@@ -1,6 +1,6 @@
 //! Launches of output heads with their loss: for each chunk of rows a product for the logits, a kernel that replaces
-//! the logits by the loss's slopes, and products with the slopes. Kernels: `head_loss.cu`, `paired_head_loss.cu`, and
-//! those of products.
+//! the logits by the loss's slopes, and products with the slopes. Kernels: `head_loss.cu`, `paired_head_loss.cu`,
+//! `head_log_probs.cu`, and those of products.
 
 use super::CudaKernel;
 use super::shape::{WARP, extent, launch, line, number};
@@ -28,6 +28,17 @@ pub(super) struct Head<'a> {
     pub(super) weight: Option<u64>,
     pub(super) accumulate_loss: bool,
     pub(super) accumulate: bool,
+    /// What is computed for each row instead of the loss.
+    pub(super) rows: Option<Rows>,
+}
+
+/// Results for rows of tokens.
+#[derive(Clone, Copy)]
+pub(super) enum Rows {
+    /// The sums of the log-probabilities of targets.
+    Sums,
+    /// The gradient of these sums, whose slopes are at this address.
+    Slopes(u64),
 }
 
 impl Head<'_> {
@@ -39,7 +50,18 @@ impl Head<'_> {
     pub(super) fn parts(&self) -> Vec<Part> {
         let rows = self.operands.io.inputs[0].rows();
         let chunk = self.chunk.min(rows);
-        (0..rows).step_by(chunk).flat_map(|first| self.chunk(first, chunk.min(rows - first), chunk)).collect()
+        let chunks = (0..rows).step_by(chunk).flat_map(|first| self.chunk(first, chunk.min(rows - first), chunk));
+        let sums = self.rows.filter(|rows| matches!(rows, Rows::Sums)).map(|_| self.sums(chunk));
+        chunks.chain(sums.map(Part::Kernel)).collect()
+    }
+
+    /// The sums of each row's log-probabilities, from the losses of all tokens.
+    fn sums(&self, most: usize) -> Launch {
+        let (targets, vocab) = (self.operands.io.inputs[2], self.operands.io.inputs[1].shape[0]);
+        let losses = self.operands.scratch.address + (4 * most * logits_stride(vocab, DeviceKind::Cuda)) as u64;
+        let addresses = [losses, self.operands.outputs[0]];
+        let arguments = Arguments::default().addresses(&addresses).int(targets.columns());
+        launch("head_log_probs", "head_log_probs_sum", line(targets.shape[0]), arguments)
     }
 
     /// Rows `first` to `first + rows`; scratch has space for `most` rows.
@@ -58,7 +80,8 @@ impl Head<'_> {
         let is_half = weight.dtype.is_half();
         let halves = |draw| Matrix { address: logits(draw), dtype: weight.dtype, stride: 2 * stride };
         let slopes = |draw| if is_half { halves(draw) } else { single(draw) };
-        let scaled_by = if is_half { 0 } else { self.operands.scalars };
+        let is_scaled = is_half || self.rows.is_some();
+        let scaled_by = if is_scaled { 0 } else { self.operands.scalars };
         let table = Matrix { address: self.operands.inputs[draws], dtype: weight.dtype, stride: channels };
         let product = Product {
             factors: Factors::RightTransposed,
@@ -77,8 +100,11 @@ impl Head<'_> {
             let left = hidden(self.operands.inputs[draw]);
             parts.push(Product { left, result: single(draw), ..product }.part(self.operands));
         }
-        let losses = self.losses(first, rows, &[logits(0), logits(1)][..draws], losses);
-        parts.extend(losses.map(Part::Kernel));
+        parts.extend(match self.rows {
+            None => self.losses(first, rows, &[logits(0), logits(1)][..draws], losses).map(Part::Kernel).to_vec(),
+            Some(Rows::Sums) => vec![Part::Kernel(self.loss(first, rows, &[logits(0)], losses + 4 * first as u64))],
+            Some(Rows::Slopes(slopes)) => vec![Part::Kernel(self.slopes(first, rows, logits(0), slopes))],
+        });
         for draw in 0..draws {
             let scaled = Product { left: slopes(draw), scaled_by, ..product };
             parts.extend(self.inputs.map(|inputs| {
@@ -101,6 +127,21 @@ impl Head<'_> {
 
     /// The losses of `rows` rows, and their sum.
     fn losses(&self, first: usize, rows: usize, logits: &[u64], losses: u64) -> [Launch; 2] {
+        let summed = Arguments::default()
+            .addresses(&[losses, self.operands.outputs[0], self.operands.scalars])
+            .int(rows)
+            .flag(self.accumulate_loss || first > 0);
+        let module = self.module();
+        let sum = if self.draws() == 2 { "paired_head_loss_sum" } else { "head_loss_sum" };
+        [self.loss(first, rows, logits, losses), launch(module, sum, line(1), summed)]
+    }
+
+    fn module(&self) -> &'static str {
+        if self.draws() == 2 { "paired_head_loss" } else { "head_loss" }
+    }
+
+    /// The losses of `rows` rows; if gradients are requested, the slopes in their logits too.
+    fn loss(&self, first: usize, rows: usize, logits: &[u64], losses: u64) -> Launch {
         let (operands, draws) = (self.operands, self.draws());
         let weight = operands.io.inputs[draws];
         let vocab = weight.shape[0];
@@ -116,15 +157,30 @@ impl Head<'_> {
             .float(self.cap.unwrap_or(0.0))
             .flag(self.inputs.is_some() || self.weight.is_some())
             .int(number(weight.dtype));
-        let (module, sum) =
-            if draws == 2 { ("paired_head_loss", "paired_head_loss_sum") } else { ("head_loss", "head_loss_sum") };
-        let summed = Arguments::default()
-            .addresses(&[losses, operands.outputs[0], operands.scalars])
-            .int(rows)
-            .flag(self.accumulate_loss || first > 0);
+        self.of_tokens(self.module(), self.module(), rows, arguments)
+    }
+
+    /// The slopes in the logits of `rows` tokens, from those of their rows at the address `of_rows`.
+    fn slopes(&self, first: usize, rows: usize, logits: u64, of_rows: u64) -> Launch {
+        let [_, weight, targets] = [0, 1, 2].map(|index| self.operands.io.inputs[index]);
+        let vocab = weight.shape[0];
+        let arguments = Arguments::default()
+            .addresses(&[logits, self.operands.inputs[2] + 4 * first as u64, of_rows])
+            .int(first)
+            .int(targets.columns())
+            .int(vocab)
+            .long(logits_stride(vocab, DeviceKind::Cuda) as u64)
+            .float(self.cap.unwrap_or(0.0))
+            .int(number(weight.dtype));
+        self.of_tokens("head_log_probs", "head_log_probs_grad", rows, arguments)
+    }
+
+    /// A launch with a block for each of `rows` rows of logits.
+    fn of_tokens(&self, module: &'static str, kernel: &str, rows: usize, arguments: Arguments) -> Launch {
+        let vocab = self.operands.io.inputs[self.draws()].shape[0];
         let threads = extent(vocab.div_ceil(EACH).next_multiple_of(WARP).min(MOST_THREADS));
-        let entry = format!("{module}{}", if self.cap.is_some() { "_capped" } else { "" });
-        [Launch { threads, ..launch(module, entry, line(rows), arguments) }, launch(module, sum, line(1), summed)]
+        let entry = format!("{kernel}{}", if self.cap.is_some() { "_capped" } else { "" });
+        Launch { threads, ..launch(module, entry, line(rows), arguments) }
     }
 }
 
@@ -140,6 +196,7 @@ impl CudaKernel for HeadLoss {
             weight: None,
             accumulate_loss: false,
             accumulate: false,
+            rows: None,
         }
         .parts()
     }
@@ -157,6 +214,7 @@ impl CudaKernel for HeadLossGrad {
             weight: operands.outputs.last().copied().filter(|_| self.weight),
             accumulate_loss: self.accumulate_loss,
             accumulate: self.accumulate,
+            rows: None,
         }
         .parts()
     }

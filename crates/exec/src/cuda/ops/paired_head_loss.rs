@@ -17,6 +17,7 @@ impl CudaKernel for PairedHeadLoss {
             weight: None,
             accumulate_loss: false,
             accumulate: false,
+            rows: None,
         }
         .parts()
     }
@@ -34,6 +35,7 @@ impl CudaKernel for PairedHeadLossGrad {
             weight: operands.outputs.last().copied().filter(|_| self.weight),
             accumulate_loss: self.accumulate_loss,
             accumulate: self.accumulate,
+            rows: None,
         }
         .parts()
     }

@@ -1,0 +1,44 @@
+//! Launches of `kernels/preference_loss.cu`.
+
+use super::CudaKernel;
+use super::shape::{launch, line};
+use crate::cuda::launch::{Arguments, Operands, Part};
+use plimsoll_graph::ops::{PreferenceKind, PreferenceLoss, PreferenceLossGrad};
+
+/// `enum Kind` of the kernel.
+fn number(kind: PreferenceKind) -> usize {
+    match kind {
+        PreferenceKind::Sigmoid => 0,
+        PreferenceKind::Robust => 1,
+        PreferenceKind::Hinge => 2,
+        PreferenceKind::Ipo => 3,
+    }
+}
+
+/// The loss and the rewards, and the slopes if `slopes` is their address.
+fn parts(op: &PreferenceLoss, accumulate: bool, slopes: Option<u64>, operands: &Operands) -> Vec<Part> {
+    let targets = operands.io.inputs[2];
+    let arguments = Arguments::default()
+        .addresses(&operands.inputs)
+        .addresses(&operands.outputs[..2])
+        .addresses(&[slopes.unwrap_or(0), operands.scalars])
+        .int(targets.shape[0] / 2)
+        .int(targets.columns())
+        .int(number(op.kind))
+        .float(op.beta)
+        .float(op.smoothing)
+        .flag(accumulate);
+    vec![Part::Kernel(launch("preference_loss", "preference_loss", line(1), arguments))]
+}
+
+impl CudaKernel for PreferenceLoss {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        parts(self, false, None, operands)
+    }
+}
+
+impl CudaKernel for PreferenceLossGrad {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        parts(&self.forward, self.accumulate_loss, Some(operands.outputs[2]), operands)
+    }
+}

@@ -1,0 +1,194 @@
+//! The output head with the log-probability of each row's targets, in chunks of tokens, so that the logits of a whole
+//! batch are never stored.
+//!
+//! Unlike [`HeadLoss`](super::HeadLoss), a sum is kept for each row, since losses of preferences compare rows. The slopes of
+//! the sums are known only after all of them, so [`HeadLogProbsGrad`] computes the logits again.
+
+use super::head_loss::{
+    cap_flops, check, gradient_moved, logits_moved, logits_scratch, product, product_flops, slopes_scratch,
+};
+use super::{Access, Example, Fill, Io, Nature, Op, Operation, Target, accumulating, expect_type};
+use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
+use plimsoll_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// sums_b = Σ_t (z_target - log Σ_v exp(z_v)), over the tokens t of row b that have a target, with the logits z_v = x·w_v, or
+/// with a `cap` cap · tanh(x·w_v / cap).
+/// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for no target -> sums: (B,).
+/// Scratch: `chunk` × V logits and `chunk` losses, on a card B·T losses; on the processor also that of the products.
+/// Errors: `ShapeMismatch` if operands do not match, or the cap is not above zero.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HeadLogProbs {
+    /// Tokens whose logits are computed at a time.
+    pub chunk: usize,
+    /// The limit of logits, above zero.
+    pub cap: Option<f32>,
+}
+
+/// The gradient of [`HeadLogProbs`].
+/// x: (B, T, C), weight: (V, C), targets: (B, T), slopes: (B,) of the sums -> dx: (B, T, C) if `input`, dweight: (V, C) in
+/// `F32` if `weight`.
+/// Scratch: `chunk` × V logits and `chunk` losses, and on a card the [`InnerParts`](super::InnerParts) of dx; on the
+/// processor also that of the products.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HeadLogProbsGrad {
+    /// Tokens whose logits are computed at a time.
+    pub chunk: usize,
+    /// The limit of logits, above zero.
+    pub cap: Option<f32>,
+    /// Whether dx is computed.
+    pub input: bool,
+    /// Whether dweight is computed.
+    pub weight: bool,
+    /// Whether dweight is added to the existing values.
+    pub accumulate: bool,
+}
+
+/// The type of a number for each row.
+fn of_rows(x: &TensorType) -> TensorType {
+    TensorType::f32(&x.shape[..1])
+}
+
+impl Operation for HeadLogProbs {
+    fn name(&self) -> &'static str {
+        "head_log_probs"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        check("head_log_probs", self.cap, inputs)?;
+        Ok(vec![of_rows(inputs[0])])
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::Products
+    }
+
+    fn product(&self, io: &Io) -> Option<[usize; 3]> {
+        Some(product(io))
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        product_flops(io) + cap_flops([io.inputs[0], io.inputs[1]], 1, false, self.cap)
+    }
+
+    fn bytes_moved(&self, io: &Io) -> Bytes {
+        io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[1]], 1, 2, self.cap)
+    }
+
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        let x = io.inputs[0];
+        let of_chunk = logits_scratch(self.chunk, 1, [x, io.inputs[1]], target);
+        match target.kind() {
+            DeviceKind::Cpu => of_chunk,
+            // The losses of the other chunks.
+            DeviceKind::Cuda => of_chunk + Bytes(4 * (x.rows() - self.chunk.min(x.rows())) as u64),
+        }
+    }
+
+    fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
+        let inputs = [cx.inputs(), &[cx.upstream(0)?]].concat();
+        let (Self { chunk, cap }, input, trained) = (*self, cx.wants(0), cx.trained(&[1]));
+        let weight = !trained.is_empty();
+        let make = |accumulate| HeadLogProbsGrad { chunk, cap, input, weight, accumulate }.into();
+        let leading = if input { &[None][..] } else { &[] };
+        let made = cx.push_to_parameters(make, &inputs, leading, &trained)?;
+        if input { cx.give(0, made[0]) } else { Ok(()) }
+    }
+
+    fn examples() -> Vec<Example> {
+        let case = |chunk, cap, vocab: usize, x: &[usize]| {
+            Example::uniform(Self { chunk, cap }, &[x, &[vocab, x[2]], &x[..2]]).fill(2, Fill::Target(vocab as i32))
+        };
+        vec![
+            case(4, None, 7, &[2, 5, 3]),
+            case(16, None, 50, &[4, 33, 17]),
+            case(8, None, 5, &[1, 1, 1]),
+            case(2, None, 4099, &[2, 3, 8]),
+            case(7, Some(0.7), 1050, &[2, 5, 6]),
+        ]
+    }
+}
+
+impl Operation for HeadLogProbsGrad {
+    fn name(&self) -> &'static str {
+        "head_log_probs_grad"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        let Some((&slopes, operands)) = inputs.split_last() else {
+            return check("head_log_probs_grad", self.cap, inputs).map(|()| vec![]);
+        };
+        check("head_log_probs_grad", self.cap, operands)?;
+        expect_type("head_log_probs_grad", "slopes", slopes, &of_rows(operands[0]))?;
+        let dx = self.input.then(|| operands[0].clone());
+        Ok(dx.into_iter().chain(self.weight.then(|| operands[1].with_dtype(DType::F32))).collect())
+    }
+
+    fn access(&self, index: usize) -> Access {
+        if self.input && index == 0 { Access::Write } else { accumulating(self.accumulate) }
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::Products
+    }
+
+    fn product(&self, io: &Io) -> Option<[usize; 3]> {
+        Some(product(io))
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        let products = (1 + u64::from(self.input) + u64::from(self.weight)) * product_flops(io);
+        products + cap_flops([io.inputs[0], io.inputs[1]], 1, true, self.cap)
+    }
+
+    fn bytes_moved(&self, io: &Io) -> Bytes {
+        gradient_moved(io, self.chunk, [self.input, self.weight], self.cap)
+    }
+
+    fn scratch(&self, io: &Io, target: &Target) -> Bytes {
+        let operands = [io.inputs[0], io.inputs[1]];
+        let slopes = if self.input { slopes_scratch(self.chunk, operands, target) } else { Bytes::ZERO };
+        logits_scratch(self.chunk, 1, operands, target) + slopes
+    }
+
+    fn examples() -> Vec<Example> {
+        HeadLogProbs::examples()
+            .into_iter()
+            .zip([
+                (true, true, false),
+                (true, false, true),
+                (true, true, true),
+                (false, true, true),
+                (true, true, false),
+            ])
+            .map(|(mut example, (input, weight, accumulate))| {
+                let Op::HeadLogProbs(HeadLogProbs { chunk, cap }) = example.op else {
+                    unreachable!("the examples have the forward op")
+                };
+                let slopes = of_rows(&example.inputs[0].0);
+                example.inputs.push((slopes, Fill::Uniform));
+                Example { op: Self { chunk, cap, input, weight, accumulate }.into(), ..example }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Targets;
+
+    /// On a card the losses of all tokens are kept until the rows are summed.
+    #[test]
+    fn a_card_keeps_a_loss_for_each_token() {
+        let (x, weight) = (TensorType::f32(&[2, 8, 4]), TensorType::f32(&[10, 4]));
+        let inputs = [&x, &weight, &TensorType::i32(&[2, 8])];
+        let io = Io::new(inputs, []);
+        let op = HeadLogProbs { chunk: 4, cap: None };
+        assert_eq!(op.scratch(&io, &Targets::cuda((8, 0), 1).device).0, 4 * (4 * 16 + 16));
+        let grad = HeadLogProbsGrad { chunk: 4, cap: None, input: true, weight: false, accumulate: false };
+        let (rows, weights, logits) = (4 * 16 * 4, 4 * 10 * 4, 4 * 16 * 10);
+        assert_eq!(grad.bytes_moved(&io).0, 2 * rows + 4 * 2 * weights + 3 * logits);
+        assert_eq!(grad.flops(&io), 2 * 2 * 16 * 4 * 10);
+    }
+}

@@ -1,0 +1,173 @@
+//! Losses of preferences: the model must prefer the chosen answer of each example to the rejected one, more than the
+//! reference does.
+
+use super::{Access, Example, Fill, Io, Op, Operation, accumulating, expect_type, operands};
+use crate::{Backward, DType, GraphError, TensorType};
+use plimsoll_units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// Numbers that are reported with the loss: the mean rewards of chosen and rejected answers, and the part of examples
+/// whose chosen answer has the higher reward.
+pub const REWARDS: usize = 3;
+
+/// The loss of an example, as a function of δ, the reward of its chosen answer minus that of its rejected one, and of the
+/// smoothing ε.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PreferenceKind {
+    /// -(1-ε) · log σ(δ) - ε · log σ(-δ). Source: Rafailov et al. 2023 (arXiv:2305.18290), eq. 7; with ε, Mitchell 2023,
+    /// "A note on DPO with noisy preferences".
+    #[default]
+    Sigmoid,
+    /// (-(1-ε) · log σ(δ) + ε · log σ(-δ)) / (1-2ε). Source: Chowdhury et al. 2024 (arXiv:2403.00409), eq. 12.
+    Robust,
+    /// max(0, 1 - δ). Source: Zhao et al. 2023 (arXiv:2305.10425), eq. 8.
+    Hinge,
+    /// (d - 1/(2β))², where d is the difference of the mean log-ratios of both answers' tokens. Source: Azar et al. 2023
+    /// (arXiv:2310.12036), eq. 17, with means as in TRL.
+    Ipo,
+}
+
+/// loss = `Scalars::loss_scale` · the sum of the examples' losses. Example i has the chosen answer in row 2i and the rejected
+/// one in row 2i+1; the reward of an answer is β · (policy - reference), with the log-probabilities of its tokens. Examples
+/// of which a row has no targets are absent.
+/// policy, reference: (2N,) log-probabilities, targets: (2N, T) integers, negative for no target -> loss: (1,), rewards: (3,),
+/// the sums described at [`REWARDS`] times `Scalars::loss_scale`.
+/// Scratch: none.
+/// Errors: `ShapeMismatch` if operands do not match, rows are not pairs, or a constant is out of range.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PreferenceLoss {
+    /// The loss of an example.
+    pub kind: PreferenceKind,
+    /// β, above zero: how much deviation from the reference costs.
+    pub beta: f32,
+    /// ε in [0, 1], below 1/2 if the loss is `Robust`: the part of preferences that is taken to be wrong.
+    pub smoothing: f32,
+}
+
+/// [`PreferenceLoss`] and its gradient in one pass.
+/// The same operands -> loss: (1,), rewards: (3,), dpolicy: (2N,). The gradient is multiplied by
+/// `Scalars::gradient_scale`. Scratch: none.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PreferenceLossGrad {
+    /// The loss.
+    pub forward: PreferenceLoss,
+    /// Whether loss and rewards are added to the existing values.
+    pub accumulate_loss: bool,
+}
+
+impl PreferenceLoss {
+    fn check(&self, op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
+        let [policy, reference, targets] = operands(op, inputs)?;
+        let most = if self.kind == PreferenceKind::Robust { 0.499 } else { 1.0 };
+        if !(self.beta > 0.0 && self.beta.is_finite() && (0.0..=most).contains(&self.smoothing)) {
+            let problem = format!("β of {} and a smoothing of {}", self.beta, self.smoothing);
+            return Err(GraphError::ShapeMismatch { op, problem });
+        }
+        let rows = targets.shape.first().copied().unwrap_or(0);
+        if targets.shape.len() != 2 || !rows.is_multiple_of(2) || targets.dtype != DType::I32 {
+            let problem = format!("targets of type {targets:?} are not those of pairs of rows");
+            return Err(GraphError::ShapeMismatch { op, problem });
+        }
+        expect_type(op, "policy", policy, &TensorType::f32(&[rows]))?;
+        expect_type(op, "reference", reference, &TensorType::f32(&[rows]))
+    }
+}
+
+/// Operations of an example, with both log-probabilities and the logistic function.
+fn flops(io: &Io) -> u64 {
+    const OF_EXAMPLE: u64 = 40;
+    OF_EXAMPLE * (io.inputs[0].elements() / 2) as u64
+}
+
+impl Operation for PreferenceLoss {
+    fn name(&self) -> &'static str {
+        "preference_loss"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        self.check("preference_loss", inputs)?;
+        Ok(vec![TensorType::f32(&[1]), TensorType::f32(&[REWARDS])])
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        flops(io)
+    }
+
+    fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
+        let inputs = cx.inputs().to_vec();
+        let op = PreferenceLossGrad { forward: *self, accumulate_loss: cx.accumulates() };
+        let outputs = [Some(cx.output(0)), Some(cx.output(1)), None];
+        cx.retire_node();
+        let made = cx.push_to_parameters(|_| op.into(), &inputs, &outputs, &[])?;
+        if cx.wants(0) { cx.give(0, made[2]) } else { Ok(()) }
+    }
+
+    fn examples() -> Vec<Example> {
+        use PreferenceKind::{Hinge, Ipo, Robust, Sigmoid};
+        let case = |kind, beta, smoothing, [rows, tokens]: [usize; 2]| {
+            let shapes: [&[usize]; 3] = [&[rows], &[rows], &[rows, tokens]];
+            Example::uniform(Self { kind, beta, smoothing }, &shapes).fill(2, Fill::Target(3))
+        };
+        vec![
+            case(Sigmoid, 0.1, 0.0, [8, 5]),
+            case(Sigmoid, 2.0, 0.2, [70, 3]),
+            case(Robust, 1.0, 0.1, [6, 4]),
+            case(Hinge, 1.5, 0.0, [32, 2]),
+            case(Ipo, 0.3, 0.0, [600, 9]),
+            case(Sigmoid, 30.0, 0.0, [12, 1]),
+        ]
+    }
+}
+
+impl Operation for PreferenceLossGrad {
+    fn name(&self) -> &'static str {
+        "preference_loss_grad"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
+        self.forward.check("preference_loss_grad", inputs)?;
+        Ok(vec![TensorType::f32(&[1]), TensorType::f32(&[REWARDS]), inputs[0].clone()])
+    }
+
+    fn access(&self, index: usize) -> Access {
+        if index < 2 { accumulating(self.accumulate_loss) } else { Access::Write }
+    }
+
+    fn flops(&self, io: &Io) -> u64 {
+        2 * flops(io)
+    }
+
+    fn bytes_moved(&self, io: &Io) -> Bytes {
+        io.inputs.iter().map(|ty| ty.bytes()).sum::<Bytes>() + io.outputs[2].bytes()
+    }
+
+    fn examples() -> Vec<Example> {
+        let with = |(example, accumulate_loss): (Example, bool)| {
+            let Op::PreferenceLoss(forward) = example.op else { unreachable!("the examples have the forward op") };
+            Example { op: Self { forward, accumulate_loss }.into(), ..example }
+        };
+        let accumulates = [true, false, true, false, true, false];
+        PreferenceLoss::examples().into_iter().zip(accumulates).map(with).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_pairs_and_constants_in_range() {
+        let op = PreferenceLoss { kind: PreferenceKind::Sigmoid, beta: 0.1, smoothing: 0.0 };
+        let inferred = |op: PreferenceLoss, rows: usize| {
+            let sums = TensorType::f32(&[rows]);
+            op.infer(&[&sums, &sums, &TensorType::i32(&[rows, 4])])
+        };
+        assert!(inferred(op, 4).is_ok() && inferred(op, 3).is_err());
+        for beta in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            assert!(inferred(PreferenceLoss { beta, ..op }, 4).is_err(), "{beta}");
+        }
+        let robust = PreferenceLoss { kind: PreferenceKind::Robust, smoothing: 0.5, ..op };
+        assert!(inferred(robust, 4).is_err() && inferred(PreferenceLoss { smoothing: 0.4, ..robust }, 4).is_ok());
+    }
+}
