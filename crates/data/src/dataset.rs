@@ -3,7 +3,7 @@
 //! Not here: how each kind fills a batch (`batch.rs`, `packed.rs`, `pairs/batches.rs`), and prefetching (`loader.rs`).
 
 use crate::micro_batch::{Batch, Shape, StepBatches};
-use crate::{Batches, DataError, Packed, Packing, Pairs};
+use crate::{Batches, DataError, Packed, Packing, Pairs, PreferencePairs};
 
 /// Batches of an evaluation, produced one by one.
 pub type HeldOutBatches<'a> = Box<dyn Iterator<Item = Result<Batch, DataError>> + 'a>;
@@ -17,6 +17,8 @@ pub enum Dataset {
     Packed(Packed),
     /// Sources and targets, for encoders with a decoder.
     Pairs(Pairs),
+    /// Prompts with a chosen and a rejected answer, for causal models.
+    Preferences(PreferencePairs),
 }
 
 impl Dataset {
@@ -26,6 +28,7 @@ impl Dataset {
             Self::Windows(batches) => batches.windows.training(),
             Self::Packed(packed) => packed.training(),
             Self::Pairs(pairs) => pairs.training(),
+            Self::Preferences(pairs) => pairs.training(),
         }
     }
 
@@ -35,6 +38,7 @@ impl Dataset {
             Self::Windows(batches) => batches.windows.held_out(),
             Self::Packed(packed) => packed.held_out(),
             Self::Pairs(pairs) => pairs.held_out(),
+            Self::Preferences(pairs) => pairs.held_out(),
         }
     }
 
@@ -64,6 +68,7 @@ impl Dataset {
             Self::Windows(batches) => batches.fill_step(step, global_batch, micro_batch, out)?,
             Self::Packed(packed) => packed.fill_step(step, global_batch, micro_batch, out)?,
             Self::Pairs(pairs) => pairs.fill_step(step, global_batch, micro_batch, out)?,
+            Self::Preferences(pairs) => pairs.fill_step(step, global_batch, micro_batch, out)?,
         }
         let sum = |count: fn(&Batch) -> u64| out.micro.iter().map(count).sum();
         (out.targets, out.tokens) = (sum(Batch::real_targets), sum(Batch::real_tokens));
@@ -80,6 +85,7 @@ impl Dataset {
             Self::Windows(batches) => Box::new(batches.held_out_batches(samples_max, rows)),
             Self::Packed(packed) => Box::new(packed.held_out_batches(samples_max, rows)),
             Self::Pairs(pairs) => Box::new(pairs.held_out_batches(samples_max, rows)?),
+            Self::Preferences(pairs) => Box::new(pairs.held_out_batches(samples_max, rows)),
         })
     }
 
@@ -90,6 +96,7 @@ impl Dataset {
             Self::Windows(batches) => causal(batches.windows.seq_len()),
             Self::Packed(packed) => causal(packed.seq_len()),
             Self::Pairs(pairs) => pairs.shapes().to_vec(),
+            Self::Preferences(pairs) => pairs.shapes().to_vec(),
         }
     }
 
@@ -111,6 +118,10 @@ impl Dataset {
                 let hash = blake3::hash(format!("{} {settings:?}{beginning}", pairs.store.fingerprint()).as_bytes());
                 hash.to_hex().to_string()
             }
+            Self::Preferences(pairs) => {
+                let settings = crate::PreferenceSettings { seed: 0, ..pairs.settings };
+                format!("preferences {settings:?} {}", pairs.store().tokens().fingerprint())
+            }
         }
     }
 
@@ -120,6 +131,7 @@ impl Dataset {
             Self::Windows(batches) => batches.store.vocab_size(),
             Self::Packed(packed) => packed.store().vocab_size(),
             Self::Pairs(pairs) => pairs.store.vocab_size(),
+            Self::Preferences(pairs) => pairs.store().tokens().vocab_size(),
         }
     }
 
@@ -129,6 +141,7 @@ impl Dataset {
             Self::Windows(batches) => batches.store.len(),
             Self::Packed(packed) => packed.store().len(),
             Self::Pairs(pairs) => pairs.store.tokens(),
+            Self::Preferences(pairs) => pairs.store().tokens().len(),
         }
     }
 }

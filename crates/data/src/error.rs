@@ -1,7 +1,7 @@
 //! The errors between text and batches, with their numbers.
 //! Not here: how a message is shown and its hint; the command line adds both.
 
-use crate::{Damage, Preferences, RowNumber};
+use crate::{Damage, PreferenceData, RowNumber};
 use plimsoll_units::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -334,7 +334,29 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
         /// The kind of preferences.
-        kind: Preferences,
+        kind: PreferenceData,
+    },
+    /// A row that is not an example of preferences, or one in a different format than the rest of the data.
+    #[error("{} {row} is not an example of preferences: {message}", path.display())]
+    NotPreferred {
+        /// The file.
+        path: PathBuf,
+        /// The row, counted from 1.
+        row: RowNumber,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A file of text among preferences, or instead of them.
+    #[error("{} is a text file, not one of preferences", path.display())]
+    TextNotPreferences {
+        /// The file.
+        path: PathBuf,
+    },
+    /// All prompts are as long as a row.
+    #[error("no prompt is shorter than {tokens} tokens, so no answer is left to train on")]
+    LongPrompts {
+        /// The maximum length of a row.
+        tokens: usize,
     },
     /// A row that is not a chat, or a chat in a different format than the rest of the data.
     #[error("{} {row} is not a chat of the data's format: {message}", path.display())]

@@ -2,8 +2,9 @@
 //! Not here: how batches are used, and terminal output; callbacks report progress.
 //! Read next: `sources.rs` for the inputs, `shards.rs` for the cache, `dataset.rs` for the interface to training.
 //!
-//! There are four kinds of samples: windows of the stream (`split.rs`, `batch.rs`), packed documents (`packed.rs`),
-//! chats (`chats/`, in rows of `packed.rs`), and pairs for sequence-to-sequence models (`pairs/`).
+//! There are five kinds of samples: windows of the stream (`split.rs`, `batch.rs`), packed documents (`packed.rs`),
+//! chats (`chats/`, in rows of `packed.rs`), preferences (`preferences.rs`), and pairs for sequence-to-sequence models
+//! (`pairs/`).
 
 mod array;
 mod batch;
@@ -26,6 +27,7 @@ mod order;
 mod packed;
 mod pairs;
 mod pieces;
+mod preferences;
 mod progress;
 mod quiet;
 mod registry;
@@ -43,8 +45,8 @@ mod tokenizer;
 
 pub use batch::Batches;
 pub use chats::{
-    AnswerEnds, Chat, ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataFormat, Date, Preferences, TemplateHabits,
-    TrainOn, detect_format, prepare_chats,
+    AnswerEnds, Chat, ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataFormat, Date, PreferenceData,
+    TemplateHabits, TrainOn, detect_format, detect_preferences, prepare_chats, prepare_preferences,
 };
 pub use damage::Damage;
 pub use dataset::{Dataset, HeldOutBatches};
@@ -56,6 +58,7 @@ pub use packed::{Packed, Packing};
 pub use pairs::{
     Column, FirstRow, PairColumns, PairSettings, PairStore, Pairs, first_row, is_table, prepare_pairs, tokenize_pairs,
 };
+pub use preferences::{PreferencePairs, PreferenceSettings};
 pub use progress::Progress;
 pub use registry::cargo_registry_sources;
 pub use row_number::RowNumber;

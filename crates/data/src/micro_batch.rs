@@ -43,6 +43,9 @@ pub struct Batch {
     pub padding: u64,
     /// Rows whose text was cut.
     pub truncated: u64,
+    /// Whether each of the B samples has two rows of tokens and targets, so that these are (2B, S): the chosen answer to its
+    /// prompt, then the rejected one. A sample without targets is padding.
+    pub compares: bool,
 }
 
 impl Batch {
@@ -63,7 +66,14 @@ impl Batch {
             false => self.segments = None,
         }
         self.padding = (rows * (source_len + target_len.unwrap_or(0))) as u64;
-        (self.first_sample, self.truncated) = (first_sample, 0);
+        (self.first_sample, self.truncated, self.compares) = (first_sample, 0, false);
+    }
+
+    /// Makes it a batch of preferences, all padding.
+    pub(crate) fn set_compared(&mut self) {
+        self.tokens.resize(2 * self.rows * self.source_len, PADDING_INPUT);
+        self.targets.resize(2 * self.rows * self.source_len, PADDING_TARGET);
+        (self.padding, self.compares) = (self.tokens.len() as u64, true);
     }
 
     /// Makes it a batch of an encoder, all padding, with this many candidates per row instead of a decoder's input.
@@ -83,8 +93,12 @@ impl Batch {
         Shape { source_len: self.source_len, target_len: self.target_len }
     }
 
-    /// Number of targets to predict.
+    /// Number of terms that the loss is the mean of: targets to predict, or of preferences the samples.
     pub fn real_targets(&self) -> u64 {
+        if self.compares {
+            let samples = self.targets.chunks_exact(2 * self.source_len);
+            return samples.filter(|targets| targets.iter().any(|&target| target != PADDING_TARGET)).count() as u64;
+        }
         self.targets.iter().filter(|&&target| target != PADDING_TARGET).count() as u64
     }
 
@@ -99,7 +113,7 @@ impl Batch {
 pub struct StepBatches {
     /// Its micro-batches. All sizes of micro-batch give the same rows in total.
     pub micro: Vec<Batch>,
-    /// Targets to predict.
+    /// Targets to predict; of preferences, samples.
     pub targets: u64,
     /// Tokens that are not padding.
     pub tokens: u64,

@@ -1,10 +1,11 @@
 //! Detects the format of the data from its first row. Preference data, which can't be trained on, is refused by name.
 //! Not here: the formats of chats (`format.rs`).
 
-use super::format::{ChatFormat, FIELDS, Fields};
+use super::format::{ChatError, ChatFormat, FIELDS, Fields};
 use crate::rows::{Rows, Wanted};
-use crate::{DataError, Format, Sources};
+use crate::{DataError, Format, RowNumber, Sources};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The format of the data's rows.
@@ -44,6 +45,32 @@ pub fn detect_format(sources: &Sources) -> Result<DataFormat, DataError> {
         }
     }
     Ok(DataFormat::Text)
+}
+
+/// How the first row stores an example of preferences: `Completion` for texts, `Messages` for lists of messages.
+/// Errors: errors of reading a row; `NotPreferred`, `TextNotPreferences`, `Empty`.
+pub fn detect_preferences(sources: &Sources) -> Result<ChatFormat, DataError> {
+    for source in &sources.files {
+        if source.format == Format::Text {
+            return Err(DataError::TextNotPreferences { path: source.path.clone() });
+        }
+        let mut rows = Rows::open(source, Wanted::Any(FIELDS), sources.line_bytes_max, Arc::default())?;
+        while rows.next(source)? {
+            let in_file = |error| not_preferred(error, source.path.clone(), rows.number());
+            if let Some(fields) = Fields::of_row(rows.text(source)?).map_err(in_file)? {
+                return fields.compared_format().map_err(in_file);
+            }
+        }
+    }
+    Err(sources.empty_error())
+}
+
+/// The error for a row that is not an example.
+pub(super) fn not_preferred(error: ChatError, path: PathBuf, row: RowNumber) -> DataError {
+    match error {
+        ChatError::NotAChat(message) => DataError::NotPreferred { path, row, message },
+        error => error.in_file(path, row),
+    }
 }
 
 /// Whether a row is a chat or a preference.

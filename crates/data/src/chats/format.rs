@@ -1,7 +1,7 @@
 //! The formats in which rows store chats, and the messages of a row in the common form for chat templates.
 //! Not here: detecting the data's format (`detect.rs`), and rendering messages (`spans.rs`).
 
-use super::preferences::Preferences;
+use super::preferences::PreferenceData;
 use crate::{DataError, RowNumber};
 use plimsoll_jinja::Value;
 use serde::Deserialize;
@@ -116,8 +116,8 @@ pub(super) struct Fields {
     tools: Option<Value>,
     pub(super) prompt: Option<Value>,
     pub(super) completion: Option<Value>,
-    chosen: Option<Value>,
-    rejected: Option<Value>,
+    pub(super) chosen: Option<Value>,
+    pub(super) rejected: Option<Value>,
     label: Option<Value>,
 }
 
@@ -131,6 +131,11 @@ impl Fields {
             return Err(ChatError::NotAnObject("it does not begin with {".to_owned()));
         }
         serde_json::from_str(row).map(Some).map_err(|error| ChatError::NotAnObject(error.to_string()))
+    }
+
+    /// The fields of a row with these messages, and the same tools.
+    pub(super) fn with_messages(&self, messages: Vec<Value>) -> Self {
+        Self { messages: Some(Value::list(messages)), tools: self.tools.clone(), ..Self::default() }
     }
 
     /// The format that the row appears to have.
@@ -148,13 +153,13 @@ impl Fields {
     }
 
     /// The kind of preferences, if the row holds preferences and no chat.
-    pub(super) fn preferences(&self) -> Option<Preferences> {
+    pub(super) fn preferences(&self) -> Option<PreferenceData> {
         if self.messages.is_some() || self.conversations.is_some() || self.format() == Some(ChatFormat::Alpaca) {
             return None;
         }
         let is_chosen = self.chosen.is_some() && self.rejected.is_some();
         let is_judged = self.completion.is_some() && matches!(self.label, Some(Value::Bool(_)));
-        is_chosen.then_some(Preferences::Dpo).or(is_judged.then_some(Preferences::Kto))
+        is_chosen.then_some(PreferenceData::Paired).or(is_judged.then_some(PreferenceData::Judged))
     }
 
     /// The list of turns, under either name. Columns of a table may hold one list per field instead of a list of
@@ -345,7 +350,7 @@ pub(super) fn with_field(object: &Value, name: &str, value: Value) -> Value {
 }
 
 /// A list of messages; columns of a table may hold it as an object of lists, or as JSON in a text.
-fn list_of_turns(turns: &Value) -> Option<Value> {
+pub(super) fn list_of_turns(turns: &Value) -> Option<Value> {
     let turns = parsed(turns.clone()).ok()?;
     match turns {
         Value::List(_) => Some(turns),

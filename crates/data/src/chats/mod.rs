@@ -1,6 +1,6 @@
 //! Chats: rows of messages, or of instructions and outputs → a chat template's text → tokens, each trained on or not.
 //! Read next: `format.rs` for the input, `template.rs` for the text, `spans.rs` and `answers.rs` for the trained parts,
-//! `prepare.rs` for the cache. `../packed.rs` packs chats into rows.
+//! `preferences.rs` for pairs of answers, `prepare.rs` for the cache. `../packed.rs` packs chats into rows.
 
 mod answers;
 mod completion;
@@ -22,11 +22,11 @@ pub(crate) use detect::is_record;
 pub(crate) use template_file::TEMPLATE_NAME;
 
 pub use date::Date;
-pub use detect::{DataFormat, detect_format};
+pub use detect::{DataFormat, detect_format, detect_preferences};
 pub use format::ChatFormat;
 pub use habits::TemplateHabits;
-pub use preferences::Preferences;
-pub use prepare::{ChatSettings, prepare_chats};
+pub use preferences::PreferenceData;
+pub use prepare::{ChatSettings, prepare_chats, prepare_preferences};
 pub use prompt::{AnswerEnds, Chat};
 pub use spans::TrainOn;
 pub use store::ChatStore;

@@ -3,7 +3,9 @@
 
 use super::answers::is_answer;
 use super::completion;
+use super::detect::not_preferred;
 use super::format::{ChatError, FIELDS, Fields};
+use super::preferences::{CompareError, Compared};
 use super::render_error::RenderError;
 use super::spans::render;
 use super::{ChatFormat, ChatStore, ChatTemplate, TrainOn};
@@ -19,6 +21,7 @@ use plimsoll_units::Bytes;
 use rayon::prelude::*;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,17 +55,39 @@ pub fn prepare_chats(
     let reading = format!("chats {format} {train_on:?} {}", template.identity());
     let print = fingerprint(sources, tokenizer, reading.as_bytes(), progress)?;
     let cache = Cache { folder: cache_folder, key: &print.key, extension: "chats", mode: print.mode };
-    let job = Job { sources, settings, tokenizer, print: &print, cache: &cache, progress };
-    let vocab_size = tokenizer.vocab_size();
-    let open = |path: &Path, key: &blake3::Hash| {
-        ChatStore::open(path, &Expected { key, kind: CacheKind::Chats, vocab_size }, *format)
-    };
-    cache.open_or_build(open, |file| job.write(file), progress)
+    let encoder = Encoder { sources, tokenizer };
+    let encode = |row: &ChatRow| Ok(encoder.chat(row, settings)?.into_iter().collect());
+    Job { sources, encode: &encode, tokenizer, print: &print, cache: &cache, progress }.open_or_build(*format)
 }
+
+/// The examples of preference data, as [`prepare_chats`]: for each one the prompt with the chosen answer, then the prompt
+/// with the rejected one. Their answers are trained on.
+/// Errors: as [`prepare_chats`], and `NotPreferred`, `TextNotPreferences`.
+pub fn prepare_preferences(
+    sources: &Sources,
+    format: ChatFormat,
+    template: &ChatTemplate,
+    tokenizer: &Tokenizer,
+    cache_folder: &Path,
+    progress: &(dyn Fn(Progress<'_>) + Sync),
+) -> Result<ChatStore, DataError> {
+    if let Some(text) = sources.files.iter().find(|file| file.format == Format::Text) {
+        return Err(DataError::TextNotPreferences { path: text.path.clone() });
+    }
+    let reading = format!("preferences {format} {}", template.identity());
+    let print = fingerprint(sources, tokenizer, reading.as_bytes(), progress)?;
+    let cache = Cache { folder: cache_folder, key: &print.key, extension: "preferences", mode: print.mode };
+    let encoder = Encoder { sources, tokenizer };
+    let encode = |row: &ChatRow| encoder.preferences(row, format, template);
+    Job { sources, encode: &encode, tokenizer, print: &print, cache: &cache, progress }.open_or_build(format)
+}
+
+/// The sequences of a row.
+type Encode<'a> = &'a (dyn Fn(&ChatRow) -> Result<Vec<Encoded>, DataError> + Sync);
 
 struct Job<'a> {
     sources: &'a Sources,
-    settings: &'a ChatSettings<'a>,
+    encode: Encode<'a>,
     tokenizer: &'a Tokenizer,
     print: &'a Fingerprint,
     cache: &'a Cache<'a>,
@@ -84,6 +109,14 @@ struct Encoded {
 }
 
 impl Job<'_> {
+    fn open_or_build(&self, format: ChatFormat) -> Result<ChatStore, DataError> {
+        let vocab_size = self.tokenizer.vocab_size();
+        let open = |path: &Path, key: &blake3::Hash| {
+            ChatStore::open(path, &Expected { key, kind: CacheKind::Chats, vocab_size }, format)
+        };
+        self.cache.open_or_build(open, |file| self.write(file), self.progress)
+    }
+
     /// Returns the number of tokens written.
     fn write(&self, file: &File) -> Result<u64, DataError> {
         let unwritable = |error| self.cache.unwritable(error);
@@ -97,13 +130,14 @@ impl Job<'_> {
             if group.is_empty() {
                 break;
             }
-            let encoded: Vec<_> = group.par_iter().map(|row| self.encode(row)).collect();
-            for chat in encoded {
-                let Some(chat) = chat? else { continue };
-                writer.write_tokens(&chat.ids).map_err(unwritable)?;
-                writer.text_bytes += chat.text_bytes;
-                mask.push(&chat.trained).map_err(unwritable)?;
-                ends.write_all(&writer.tokens().to_le_bytes()).map_err(unwritable)?;
+            let encoded: Vec<_> = group.par_iter().map(self.encode).collect();
+            for sequences in encoded {
+                for sequence in sequences? {
+                    writer.write_tokens(&sequence.ids).map_err(unwritable)?;
+                    writer.text_bytes += sequence.text_bytes;
+                    mask.push(&sequence.trained).map_err(unwritable)?;
+                    ends.write_all(&writer.tokens().to_le_bytes()).map_err(unwritable)?;
+                }
             }
             let (done, tokens) = (reader.raw_bytes(), writer.tokens());
             (self.progress)(Progress::Tokenizing { done, total: self.print.raw_bytes, tokens });
@@ -120,37 +154,32 @@ impl Job<'_> {
         writer.finish(&self.print.key).map_err(unwritable)?;
         Ok(tokens)
     }
+}
 
+/// Turns rows into tokens.
+struct Encoder<'a> {
+    sources: &'a Sources,
+    tokenizer: &'a Tokenizer,
+}
+
+impl Encoder<'_> {
     /// `None` for a blank row, and for a chat without text.
-    fn encode(&self, row: &ChatRow) -> Result<Option<Encoded>, DataError> {
+    fn chat(&self, row: &ChatRow, settings: &ChatSettings<'_>) -> Result<Option<Encoded>, DataError> {
         let path = || self.sources.files[row.file].path.clone();
         let Some(fields) = Fields::of_row(&row.text).map_err(|error| error.in_file(path(), row.number))? else {
             return Ok(None);
         };
-        let ChatSettings { format, template, train_on } = *self.settings;
+        let ChatSettings { format, template, train_on } = *settings;
         let in_file = |error: ChatError| error.in_file(path(), row.number);
         let is_completion = format == ChatFormat::Completion;
         let (rendered, is_answered) = if is_completion {
             (completion::rendered(&fields, train_on).map_err(in_file)?, true)
         } else {
             let chat = fields.conversation(format).map_err(in_file)?;
-            let rendered = render(&chat, template, train_on).map_err(|error| match error {
-                RenderError::Template(error) => {
-                    DataError::ChatTemplateFailed { path: path(), row: row.number, message: error.0 }
-                }
-                RenderError::UnclearAnswer(message) => {
-                    DataError::UnclearAnswer { path: path(), row: row.number, message }
-                }
-                RenderError::TooLong(limit) => DataError::ChatTooLong { path: path(), row: row.number, limit },
-            })?;
+            let rendered = render(&chat, template, train_on).map_err(|error| self.not_rendered(row, error))?;
             (rendered, chat.messages.last().is_some_and(is_answer))
         };
-        let tokens = self.tokenizer.encode_with_ranges(&rendered.text).map_err(|error| match error {
-            EncodeError::NotUtf8 { .. } => unreachable!("a template's text is UTF-8"),
-            EncodeError::Failed { message } => {
-                DataError::TokenizerFailed { tokenizer: self.tokenizer.spec().to_string(), path: path(), message }
-            }
-        })?;
+        let tokens = self.tokens(row, &rendered.text)?;
         let (mut ids, mut trained): (Vec<u32>, Vec<bool>) =
             tokens.into_iter().map(|(id, range)| (id, rendered.is_trained(&range))).unzip();
         let beginning = self.tokenizer.beginning();
@@ -166,6 +195,64 @@ impl Job<'_> {
         }
         let text_bytes = rendered.text.len() as u64;
         Ok((!ids.is_empty()).then_some(Encoded { ids, trained, text_bytes }))
+    }
+
+    /// The two sequences of an example; none for a blank row.
+    fn preferences(
+        &self,
+        row: &ChatRow,
+        format: ChatFormat,
+        template: &ChatTemplate,
+    ) -> Result<Vec<Encoded>, DataError> {
+        let not_preferred = |error| not_preferred(error, self.sources.files[row.file].path.clone(), row.number);
+        let Some(fields) = Fields::of_row(&row.text).map_err(not_preferred)? else { return Ok(Vec::new()) };
+        let Compared { prompt, answered, is_text } =
+            fields.compared(format, template).map_err(|error| match error {
+                CompareError::Row(error) => not_preferred(error),
+                CompareError::Render(error) => self.not_rendered(row, error),
+            })?;
+        let ends = is_text || template.ends_with_separator();
+        let ids = |text: &str, is_answered: bool| -> Result<Vec<u32>, DataError> {
+            let mut ids = self.tokens(row, text)?.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+            let beginning = self.tokenizer.beginning();
+            if is_text && !ids.starts_with(beginning) {
+                ids.splice(..0, beginning.iter().copied());
+            }
+            let separator = self.tokenizer.separator().filter(|_| ends && is_answered);
+            ids.extend(separator.filter(|separator| ids.last() != Some(separator)));
+            Ok(ids)
+        };
+        let prompt = ids(&prompt, false)?;
+        let sequences = [ids(&answered[0], true)?, ids(&answered[1], true)?];
+        let shared = |ids: &Vec<u32>| ids.iter().zip(&prompt).take_while(|(a, b)| a == b).count();
+        let before = sequences.iter().map(shared).min().unwrap_or(0);
+        if sequences.iter().any(|ids| ids.len() <= before.max(1)) {
+            return Err(not_preferred(ChatError::NotAChat("the chat template omits an answer".to_owned())));
+        }
+        let encoded = sequences.into_iter().zip(answered).map(|(ids, text)| {
+            let trained = (0..ids.len()).map(|at| at >= before).collect();
+            Encoded { ids, trained, text_bytes: text.len() as u64 }
+        });
+        Ok(encoded.collect())
+    }
+
+    fn tokens(&self, row: &ChatRow, text: &str) -> Result<Vec<(u32, Range<usize>)>, DataError> {
+        self.tokenizer.encode_with_ranges(text).map_err(|error| match error {
+            EncodeError::NotUtf8 { .. } => unreachable!("a template's text is UTF-8"),
+            EncodeError::Failed { message } => {
+                let path = self.sources.files[row.file].path.clone();
+                DataError::TokenizerFailed { tokenizer: self.tokenizer.spec().to_string(), path, message }
+            }
+        })
+    }
+
+    fn not_rendered(&self, row: &ChatRow, error: RenderError) -> DataError {
+        let (path, row) = (self.sources.files[row.file].path.clone(), row.number);
+        match error {
+            RenderError::Template(error) => DataError::ChatTemplateFailed { path, row, message: error.0 },
+            RenderError::UnclearAnswer(message) => DataError::UnclearAnswer { path, row, message },
+            RenderError::TooLong(limit) => DataError::ChatTooLong { path, row, limit },
+        }
     }
 }
 

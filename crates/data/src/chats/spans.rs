@@ -16,7 +16,7 @@ use plimsoll_units::Bytes;
 use std::ops::Range;
 
 /// Limit on the text of a chat.
-const TEXT_BYTES_MAX: usize = 32 << 20;
+pub(super) const TEXT_BYTES_MAX: usize = 32 << 20;
 
 /// The tokens of a chat to train on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

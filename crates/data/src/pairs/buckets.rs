@@ -17,7 +17,7 @@ const SHAPES_MAX: usize = 16;
 
 /// The grid to which lengths are rounded up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Buckets {
+pub(crate) struct Buckets {
     /// The rounding steps of sources and targets.
     steps: [usize; 2],
     /// Their maximum lengths, which cap the rounding.
@@ -27,7 +27,7 @@ pub(super) struct Buckets {
 impl Buckets {
     /// The finest grid whose steps are `bucket` times a power of two and that yields at most sixteen shapes for these
     /// lengths of pairs, and those shapes.
-    pub(super) fn choose(bucket: usize, most: [usize; 2], lengths: &BTreeSet<[usize; 2]>) -> (Self, Vec<[usize; 2]>) {
+    pub(crate) fn choose(bucket: usize, most: [usize; 2], lengths: &BTreeSet<[usize; 2]>) -> (Self, Vec<[usize; 2]>) {
         let mut buckets = Self { steps: [bucket; 2], most };
         loop {
             let shapes = buckets.shapes(lengths);
@@ -40,7 +40,7 @@ impl Buckets {
     }
 
     /// The minimum padded lengths of a pair.
-    pub(super) fn round(&self, lengths: [usize; 2]) -> [usize; 2] {
+    pub(crate) fn round(&self, lengths: [usize; 2]) -> [usize; 2] {
         [0, 1].map(|side| lengths[side].max(1).next_multiple_of(self.steps[side]).min(self.most[side]))
     }
 

@@ -17,7 +17,7 @@ const BATCHES_PER_GROUP: u64 = 32;
 
 /// The order of training pairs, sorted by shape within groups.
 #[derive(Debug)]
-pub(super) struct Grouping {
+pub(crate) struct Grouping {
     seed: u64,
     order: Order,
     /// The most recent group: sorting a group takes longer than a step.
@@ -34,13 +34,13 @@ struct Group {
 
 impl Grouping {
     /// The order of `training` pairs. Panics if there are none.
-    pub(super) fn new(seed: u64, training: u64) -> Self {
+    pub(crate) fn new(seed: u64, training: u64) -> Self {
         Self { seed, order: Order::new(seed, training), last: Mutex::new(None) }
     }
 
     /// Appends the training pairs of a step's global batch, short ones first. `shape` returns the shape of a pair.
     /// Errors: those of `shape`.
-    pub(super) fn batch(
+    pub(crate) fn batch(
         &self,
         step: u64,
         global_batch: u64,

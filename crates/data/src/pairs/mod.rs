@@ -10,6 +10,9 @@ mod prepare;
 mod rows;
 mod store;
 
+pub(crate) use buckets::Buckets;
+pub(crate) use grouping::Grouping;
+
 pub use batches::{PairSettings, Pairs};
 pub use column::{Column, PairColumns};
 pub use prepare::{prepare_pairs, tokenize_pairs};

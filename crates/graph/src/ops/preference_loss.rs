@@ -1,7 +1,7 @@
 //! Losses of preferences: the model must prefer the chosen answer of each example to the rejected one, more than the
 //! reference does.
 
-use super::{Access, Example, Fill, Io, Op, Operation, accumulating, expect_type, operands};
+use super::{Access, Example, Fill, Io, Op, Operation, Scale, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -100,6 +100,10 @@ impl Operation for PreferenceLoss {
         let outputs = [Some(cx.output(0)), Some(cx.output(1)), None];
         cx.retire_node();
         let made = cx.push_to_parameters(|_| op.into(), &inputs, &outputs, &[])?;
+        if cx.wants(1) {
+            let of_reference = cx.push(Scale { factor: -1.0 }, &[made[2]])?;
+            cx.give(1, of_reference[0])?;
+        }
         if cx.wants(0) { cx.give(0, made[2]) } else { Ok(()) }
     }
 

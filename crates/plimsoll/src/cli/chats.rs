@@ -2,7 +2,10 @@
 
 use super::Failure;
 use clap::{Args, ValueEnum};
-use plimsoll_data::{ChatFormat, ChatTemplate, DataFormat, Dataset, Date, Sources, Tokenizer, TrainOn, detect_format};
+use plimsoll_data::{
+    ChatFormat, ChatTemplate, DataFormat, Dataset, Date, PreferenceSettings, Sources, Tokenizer, TrainOn,
+    detect_format, detect_preferences,
+};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -111,6 +114,34 @@ impl ChatArgs {
         Ok(())
     }
 
+    /// How rows of preferences store their answers.
+    /// Errors: those of reading a row; flags for other data are given.
+    pub(super) fn format_of_preferences(
+        &self,
+        sources: &Sources,
+        text_field: Option<&str>,
+    ) -> Result<ChatFormat, Failure> {
+        let others = [
+            ("--data-format", self.data_format != FormatName::Auto),
+            ("--text-field", text_field.is_some()),
+            ("--train-on", self.train_on.is_some()),
+        ];
+        for (flag, is_given) in others {
+            if is_given {
+                let message = format!("`{flag}` is not for preferences, whose answers are compared");
+                return Err(Failure::bad_flag(message).hint(format!("omit `{flag}`, or omit `--objective dpo`")));
+            }
+        }
+        let format = detect_preferences(sources)?;
+        if format == ChatFormat::Completion && self.chat_template.is_some() {
+            let message = "`--chat-template` is for chats, but the answers are texts";
+            return Err(Failure::bad_flag(message).hint(
+                "to use a template, write them as lists of messages: `[{\"role\": \"assistant\", \"content\": \"…\"}]`",
+            ));
+        }
+        Ok(format)
+    }
+
     /// The template for a tokenizer. Errors: it can't be read or used.
     pub(super) fn template(&self, tokenizer: &Tokenizer) -> Result<ChatTemplate, Failure> {
         Ok(match self.chat_template.as_deref() {
@@ -133,6 +164,17 @@ impl ChatArgs {
         self.chat_date.unwrap_or_else(today)
     }
 
+    /// These flags as settings, for preferences. They fix the date, as [`Self::resolved`] does.
+    pub(super) fn resolved_for_preferences(&self, rows: &PreferenceSettings) -> Map<String, Value> {
+        let mut settings = Map::new();
+        settings.insert("chat_date".into(), json!(self.date().to_string()));
+        settings.extend(self.chat_template.as_ref().map(|path| ("chat_template".to_owned(), json!(path))));
+        // Rows are cut at this length, even if none is as long.
+        settings.insert("seq_len".into(), json!(rows.len_max));
+        settings.insert("bucket".into(), json!(rows.bucket));
+        settings
+    }
+
     /// These flags as settings, for data of this format. They fix the date, so that a resumed run uses the same one.
     pub(super) fn resolved(&self, format: DataFormat) -> Map<String, Value> {
         let mut settings = Map::new();
@@ -151,6 +193,7 @@ impl ChatArgs {
 pub(super) fn has_template(dataset: &Dataset) -> bool {
     let chats = match dataset {
         Dataset::Packed(packed) => packed.chats(),
+        Dataset::Preferences(pairs) => Some(pairs.store()),
         Dataset::Windows(_) | Dataset::Pairs(_) => None,
     };
     chats.is_some_and(|chats| chats.format() != ChatFormat::Completion)

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::failure::{THREAD_LIMITS, line, no_threads};
-use plimsoll_data::{DataError, Preferences};
+use plimsoll_data::{DataError, PreferenceData};
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
@@ -86,14 +86,19 @@ fn hint(error: &DataError) -> String {
         DataError::EmptySide { .. } => "fill it in or drop that row",
         DataError::BadRow { .. } => "fix or drop that row; text must be UTF-8",
         DataError::NotChats { .. } => "leave it out of `--data`, or name the chats' files one by one",
-        DataError::Preferences { kind: Preferences::Dpo, .. } => {
-            "Plimsoll does not train on preferences: write the chosen answers as `completion` next to `prompt`, or as \
-             `messages`, to train on them; or run another trainer with `plimsoll run -- COMMAND`"
+        DataError::Preferences { kind: PreferenceData::Paired, .. } => {
+            "`--objective dpo --method lora` trains on preferences; or write the chosen answers as `completion` next to \
+             `prompt`, or as `messages`, to train on them alone"
         }
-        DataError::Preferences { kind: Preferences::Kto, .. } => {
-            "Plimsoll does not train on preferences: keep the rows whose `label` is true, without `label`, to train on their \
+        DataError::Preferences { kind: PreferenceData::Judged, .. } => {
+            "Plimsoll does not train with KTO: keep the rows whose `label` is true, without `label`, to train on their \
              completions; or run another trainer with `plimsoll run -- COMMAND`"
         }
+        DataError::NotPreferred { .. } | DataError::TextNotPreferences { .. } => {
+            "each row needs `chosen` and `rejected`, and may have `prompt`, all of them texts or all lists of messages; fix or drop \
+             other rows, or omit `--objective dpo` to train on them as they are"
+        }
+        DataError::LongPrompts { .. } => "use a longer `--seq-len`, or shorten the prompts",
         DataError::NotAChat { .. } => {
             "all rows must have one format; set it with `--data-format messages`, `sharegpt`, `alpaca` or `completion`"
         }

@@ -1,11 +1,13 @@
 //! The flags of the objective, and of the learning rates of layers.
 
+use super::Failure;
 use super::options::{number_from_zero, part, positive_number, rate};
 use super::pairs::column;
 use clap::Args;
 use plimsoll_data::Column;
-use plimsoll_graph::ops::Pooling;
-use plimsoll_graph::{Contrastive, Objective};
+use plimsoll_graph::ops::{Pooling, PreferenceKind};
+use plimsoll_graph::{Contrastive, Objective, Preferences};
+use serde_json::{Map, Value, json};
 
 /// The names of [`Pooling`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -25,9 +27,74 @@ impl PoolingName {
     }
 }
 
+/// What is trained on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ObjectiveName {
+    /// Texts, chats or pairs, as the data has them.
+    Sft,
+    /// Preferences, by direct preference optimization.
+    Dpo,
+}
+
+/// Errors: another name; of losses of preferences that other trainers have, with what there is instead.
+fn objective_name(name: &str) -> Result<ObjectiveName, String> {
+    match name {
+        "sft" => Ok(ObjectiveName::Sft),
+        "dpo" => Ok(ObjectiveName::Dpo),
+        "kto" | "orpo" | "simpo" | "cpo" | "bco" | "grpo" | "ppo" | "rm" | "reward" => {
+            Err(format!("Plimsoll does not train with {name}; `dpo` trains on pairs of a chosen and a rejected answer"))
+        }
+        _ => Err("is not `sft` or `dpo`".to_owned()),
+    }
+}
+
+/// The names of [`PreferenceKind`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum DpoLossName {
+    /// The logistic loss of DPO
+    Sigmoid,
+    /// The same for labels that are wrong with the probability `--label-smoothing`
+    Robust,
+    /// The hinge loss of SLiC
+    Hinge,
+    /// The squared loss of IPO
+    Ipo,
+}
+
+impl DpoLossName {
+    fn kind(self) -> PreferenceKind {
+        match self {
+            Self::Sigmoid => PreferenceKind::Sigmoid,
+            Self::Robust => PreferenceKind::Robust,
+            Self::Hinge => PreferenceKind::Hinge,
+            Self::Ipo => PreferenceKind::Ipo,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Sigmoid => "sigmoid",
+            Self::Robust => "robust",
+            Self::Hinge => "hinge",
+            Self::Ipo => "ipo",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Args)]
 pub(super) struct ObjectiveArgs {
-    /// Label smoothing: fraction of each target spread over the vocabulary; not used in held-out losses
+    /// What to train on: `sft` for texts, chats and pairs as they are; `dpo` for preferences, rows with a `chosen` and a
+    /// `rejected` answer, which needs `--method lora` or `--method qlora`
+    #[arg(long, value_name = "sft|dpo", value_parser = objective_name, default_value = "sft")]
+    pub objective: ObjectiveName,
+    /// DPO: how much deviation from the model without adapters costs [default: 0.1]
+    #[arg(long, value_name = "X", value_parser = positive_number)]
+    pub beta: Option<f64>,
+    /// DPO: the loss of a pair of answers [default: sigmoid]
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub dpo_loss: Option<DpoLossName>,
+    /// Label smoothing: fraction of each target spread over the vocabulary, not used in held-out losses; for DPO, the
+    /// fraction of preferences that is taken to be wrong
     #[arg(long, value_name = "X", value_parser = rate, default_value = "0")]
     pub label_smoothing: f32,
     /// R-Drop: weight of the divergence between two passes with different dropout; 0 disables it
@@ -49,13 +116,58 @@ pub(super) struct ObjectiveArgs {
 }
 
 impl ObjectiveArgs {
-    pub(super) fn objective(&self) -> Objective {
+    /// Errors: flags of another objective.
+    pub(super) fn objective(&self) -> Result<Objective, Failure> {
+        let preferences = self.preferences()?;
         let r_drop = (self.r_drop > 0.0).then_some(self.r_drop as f32);
         let contrastive = Contrastive {
             scale: self.similarity_scale as f32,
             pooling: self.pooling.pooling(),
             negatives: self.negative_column.len(),
         };
-        Objective { label_smoothing: self.label_smoothing, r_drop, contrastive, preferences: None }
+        Ok(Objective { label_smoothing: self.label_smoothing, r_drop, contrastive, preferences })
+    }
+
+    /// The flags of preferences as settings; none for other objectives.
+    pub(super) fn resolved_preferences(&self) -> Map<String, Value> {
+        let mut settings = Map::new();
+        if self.objective == ObjectiveName::Dpo {
+            let usual = Preferences::default();
+            let beta = self.beta.map_or_else(|| usual.beta.to_string(), |beta| beta.to_string());
+            settings.insert("objective".into(), json!("dpo"));
+            settings.insert("beta".into(), json!(beta));
+            settings.insert("dpo_loss".into(), json!(self.dpo_loss.unwrap_or(DpoLossName::Sigmoid).name()));
+        }
+        settings
+    }
+
+    /// The loss of preferences, if they are trained on. Errors: flags of another objective.
+    pub(super) fn preferences(&self) -> Result<Option<Preferences>, Failure> {
+        let usual = Preferences::default();
+        let preferences = Preferences {
+            kind: self.dpo_loss.map_or(usual.kind, DpoLossName::kind),
+            beta: self.beta.map_or(usual.beta, |beta| beta as f32),
+        };
+        let is_dpo = self.objective == ObjectiveName::Dpo;
+        for (flag, is_given) in [("--beta", self.beta.is_some()), ("--dpo-loss", self.dpo_loss.is_some())] {
+            if is_given && !is_dpo {
+                return Err(Failure::bad_flag(format!("`{flag}` is a setting of DPO"))
+                    .hint("add `--objective dpo`, or omit it"));
+            }
+        }
+        if is_dpo && self.r_drop > 0.0 {
+            return Err(
+                Failure::bad_flag("`--r-drop` is for losses of targets, which DPO has not").hint("omit `--r-drop`")
+            );
+        }
+        if is_dpo && preferences.kind == PreferenceKind::Robust && self.label_smoothing >= 0.499 {
+            let message = format!("`--dpo-loss robust` with a `--label-smoothing` of {}", self.label_smoothing);
+            return Err(Failure::bad_flag(message).hint("use a `--label-smoothing` below 0.499"));
+        }
+        if is_dpo && !preferences.beta.is_normal() {
+            return Err(Failure::bad_flag(format!("`--beta` of {} is out of range", self.beta.unwrap_or_default()))
+                .hint("0.1 is usual"));
+        }
+        Ok(is_dpo.then_some(preferences))
     }
 }

@@ -34,6 +34,10 @@ const FINE_TUNING_RATE: (f64, f64) = (2e-5, 7e9);
 /// AdamW's learning rate of adapters. Source: Dettmers et al. 2023 (QLoRA), table 9, for 7 and 13 billion parameters.
 pub(super) const ADAPTER_RATE: f64 = 2e-4;
 
+/// AdamW's learning rate of adapters trained on preferences: ten times TRL's default of `DPOConfig`, as its guide for PEFT
+/// recommends for adapters.
+pub(super) const PREFERENCE_RATE: f64 = 1e-5;
+
 /// AdamW's learning rate from scratch, and for encoder-decoders.
 const USUAL_RATE: f64 = 3e-4;
 

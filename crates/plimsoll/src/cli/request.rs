@@ -125,7 +125,7 @@ impl Sequences {
         let longest = Lengths { tokens, target: lengths.iter().filter_map(|l| l.target).max() };
         let negatives = match dataset {
             Dataset::Pairs(pairs) => Some(pairs.negatives()),
-            Dataset::Windows(_) | Dataset::Packed(_) => None,
+            Dataset::Windows(_) | Dataset::Packed(_) | Dataset::Preferences(_) => None,
         };
         Self { longest, buckets: lengths.into_iter().filter(|l| *l != longest).collect(), negatives }
     }
@@ -169,7 +169,7 @@ impl RequestArgs {
     ) -> Result<Request, Failure> {
         let mut levers = self.levers.request(on.precision);
         levers.base_weights = levers.base_weights.or(self.adapters.codes());
-        let mut objective = self.objective.objective();
+        let mut objective = self.objective.objective()?;
         if let Some(negatives) = sequences.negatives.filter(|_| chosen.config.is_encoder()) {
             objective.contrastive.negatives = negatives;
         }

@@ -18,7 +18,7 @@ use crate::cli::notify::TellArgs;
 use crate::cli::options::{positive_count, positive_duration, positive_number, positive_size, seed};
 use crate::cli::pairs::PairArgs;
 use crate::cli::power::PowerArgs;
-use crate::cli::recipe::ADAPTER_RATE;
+use crate::cli::recipe::{ADAPTER_RATE, PREFERENCE_RATE};
 use crate::cli::request::{RequestArgs, RunArgs};
 use crate::cli::schedule::ScheduleArgs;
 use crate::cli::track::TrackArgs;
@@ -242,6 +242,7 @@ impl TrainArgs {
         let of_adamw = self.request.optimizer.rule().rate_beside_adamw();
         let usual_rate = match self.request.adapters.method {
             Method::Full => recipe.learning_rate(found.plan.parameters),
+            Method::Lora | Method::Qlora if matches!(dataset, Dataset::Preferences(_)) => PREFERENCE_RATE,
             Method::Lora | Method::Qlora => ADAPTER_RATE,
         };
         let usual_rate = usual_rate * of_adamw;

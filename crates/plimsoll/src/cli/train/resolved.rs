@@ -5,7 +5,7 @@ use crate::cli::Failure;
 use crate::cli::objective::ObjectiveArgs;
 use ::plimsoll_train::Length;
 use ::plimsoll_train::checkpoint::pooling_name;
-use plimsoll_data::{DataFormat, Dataset};
+use plimsoll_data::{ChatStore, DataFormat, Dataset};
 use plimsoll_graph::optimizers::Constants;
 use serde_json::{Map, Value, json};
 
@@ -45,8 +45,10 @@ impl Given {
             "sample_tokens": args.run.sample_tokens,
         });
         let map = settings.as_object_mut().expect("an object literal");
-        let ObjectiveArgs { label_smoothing, r_drop, similarity_scale, pooling, negative_column, layer_decay } =
-            &args.request.objective;
+        let of_objective = &args.request.objective;
+        let ObjectiveArgs { label_smoothing, r_drop, similarity_scale, pooling, negative_column, layer_decay, .. } =
+            of_objective;
+        map.append(&mut of_objective.resolved_preferences());
         map.append(&mut args.watch.resolved());
         map.append(&mut args.power.resolved());
         map.append(&mut args.tell.resolved());
@@ -67,12 +69,15 @@ impl Given {
             map.append(&mut args.pairs.resolved(args.request.seq_len()));
         } else {
             map.insert("seq_len".into(), json!(plan.seq_len));
-            map.insert("packing".into(), json!(args.run.packing));
-            let chats = match &**setup.dataset {
-                Dataset::Packed(packed) => packed.chats(),
-                Dataset::Windows(_) | Dataset::Pairs(_) => None,
+            let of_data = |chats: Option<&ChatStore>| {
+                args.chats.resolved(chats.map_or(DataFormat::Text, |chats| DataFormat::Chats(chats.format())))
             };
-            map.append(&mut args.chats.resolved(chats.map_or(DataFormat::Text, |c| DataFormat::Chats(c.format()))));
+            map.insert("packing".into(), json!(args.run.packing));
+            map.append(&mut match &**setup.dataset {
+                Dataset::Packed(packed) => of_data(packed.chats()),
+                Dataset::Windows(_) | Dataset::Pairs(_) => of_data(None),
+                Dataset::Preferences(pairs) => args.chats.resolved_for_preferences(&pairs.settings),
+            });
             map.extend(args.text_field.as_ref().map(|field| ("text_field".to_owned(), json!(field))));
         }
         let Constants { beta1, beta2, eps } = optimizer.rule.constants();

@@ -9,7 +9,8 @@ use crate::cli::{Failure, in_pool};
 use crate::streams::talk;
 use plimsoll_data::{
     Batches, ChatFormat, ChatSettings, ChatStore, DataError, DataFormat, Dataset, FirstRow, HeldOut, Packed, Packing,
-    PairColumns, PairSettings, Pairs, Progress, Source, Sources, Split, TemplateHabits, Tokenizer, TrainOn, Within,
+    PairColumns, PairSettings, Pairs, PreferencePairs, PreferenceSettings, Progress, Source, Sources, Split,
+    TemplateHabits, Tokenizer, TrainOn, Within,
 };
 
 impl TrainArgs {
@@ -19,6 +20,9 @@ impl TrainArgs {
         if chosen.config.is_encoder() && self.data.is_empty() {
             return Err(Failure::bad_flag(format!("{} is trained on pairs of texts that belong together", chosen.name))
                 .hint("use `--data` with a .jsonl of {\"anchor\": …, \"positive\": …}; `--source-column` and `--target-column` name other columns"));
+        }
+        if self.request.objective.preferences()?.is_some() {
+            self.check_preferences()?;
         }
         if chosen.takes_pairs() && self.run.packing {
             return Err(Failure::bad_flag("`--packing` is not for models that are trained on pairs")
@@ -49,6 +53,44 @@ impl TrainArgs {
             fewer if fewer < threads => in_pool(fewer, || self.open_data_here(tokenizer, chosen, tokens)),
             _ => self.open_data_here(tokenizer, chosen, tokens),
         }
+    }
+
+    /// Errors: flags that are not for preferences, or no data.
+    fn check_preferences(&self) -> Result<(), Failure> {
+        if self.data.is_empty() {
+            return Err(Failure::bad_flag(
+                "`--objective dpo` trains on preferences, and there are none without `--data`",
+            )
+            .hint("use `--data` with a .jsonl of {\"prompt\": …, \"chosen\": …, \"rejected\": …}"));
+        }
+        if self.run.packing {
+            return Err(Failure::bad_flag("`--packing` is not for preferences, of which each answer is a row")
+                .hint("omit `--packing`; rows are padded to multiples of `--bucket`"));
+        }
+        Ok(())
+    }
+
+    /// The examples of preferences, in rows of at most `tokens` tokens.
+    fn open_preferences(
+        &self,
+        sources: &Sources,
+        tokenizer: &Tokenizer,
+        tokens: usize,
+        split: Split,
+    ) -> Result<Dataset, Failure> {
+        if tokens < 2 {
+            return Err(Failure::bad_flag("a row of preferences needs at least 2 tokens").hint("use `--seq-len 1024`"));
+        }
+        let format = self.chats.format_of_preferences(sources, self.text_field.as_deref())?;
+        let template = self.chats.template(tokenizer)?;
+        let bar = crate::progress::DataProgress::new();
+        let store = with_cache(self.cache_dir.as_deref(), |cache| {
+            let show = |progress: Progress<'_>| bar.show(&progress);
+            plimsoll_data::prepare_preferences(sources, format, &template, tokenizer, cache, &show)
+        })?;
+        let Split { seed, held_out } = split;
+        let settings = PreferenceSettings { len_max: tokens, bucket: self.pairs.bucket, seed, held_out };
+        Ok(Dataset::Preferences(PreferencePairs::new(store, settings)?))
     }
 
     /// The same on the threads of the current pool.
@@ -92,6 +134,8 @@ impl TrainArgs {
                 Some(decoder_start) => Pairs::new(store, PairSettings { decoder_start, ..settings })?,
                 None => Pairs::for_encoder(store, settings, tokenizer.beginning())?,
             })
+        } else if self.request.objective.preferences()?.is_some() {
+            self.open_preferences(&sources, tokenizer, tokens, split)?
         } else {
             match self.chats.format(&sources, self.text_field.as_deref())? {
                 DataFormat::Chats(format) => {
@@ -218,6 +262,15 @@ fn data_line(dataset: &Dataset, files: usize) -> String {
                 }
             };
             format!("data: {of}{packed}; {samples}")
+        }
+        Dataset::Preferences(pairs) => {
+            let (tokens, cut, left_out) = (dataset.tokens(), pairs.truncated(), pairs.left_out());
+            let cut = if cut > 0 { format!("; {cut} examples are truncated") } else { String::new() };
+            let left_out = match left_out {
+                0 => String::new(),
+                _ => format!("; {left_out} examples are left out, whose prompts are too long"),
+            };
+            format!("data: preferences of {tokens} tokens in {files} files; {samples}{cut}{left_out}")
         }
         Dataset::Pairs(pairs) => {
             let (tokens, cut) = (dataset.tokens(), pairs.truncated());

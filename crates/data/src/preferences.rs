@@ -1,0 +1,192 @@
+//! Batches of preferences: for each example two rows, the prompt with its chosen answer and with its rejected one.
+//! Not here: their tokens (`chats/preferences.rs`, `chats/prepare.rs`), the examples of a step (`pairs/grouping.rs`), and
+//! padded lengths (`pairs/buckets.rs`).
+//!
+//! ```text
+//!   tokens    p₀ p₁ c₀ c₁ c₂  0        chosen
+//!             p₀ p₁ r₀ r₁  0  0        rejected
+//!   targets   -1 c₀ c₁ c₂ -1 -1
+//!             -1 r₀ r₁ -1 -1 -1
+//! ```
+//!
+//! Rows are cut at the maximum length, as in TRL's `DPOTrainer`: an example whose prompt is that long is left out.
+
+use crate::held_out::HeldOutSubset;
+use crate::micro_batch::{Batch, Shape, StepBatches};
+use crate::pairs::{Buckets, Grouping};
+use crate::split::{EveryNth, HeldOut};
+use crate::{ChatStore, DataError};
+use std::collections::BTreeSet;
+
+/// One example in this many is held out.
+const EXAMPLES_PER_HELD_OUT: u64 = 100;
+
+/// How examples become rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PreferenceSettings {
+    /// Maximum tokens of a row, at least 2.
+    pub len_max: usize,
+    /// Lengths are rounded up to multiples of this.
+    pub bucket: usize,
+    /// The seed of the order.
+    pub seed: u64,
+    /// The held-out share.
+    pub held_out: HeldOut,
+}
+
+/// The positions of an example's tokens: those of its chosen sequence begin at the first bound, those of the rejected one at
+/// the second and end at the third.
+type Bounds = [u64; 3];
+
+/// Batches of preferences: one example in a hundred is held out; of fewer than a hundred, the last.
+#[derive(Debug)]
+pub struct PreferencePairs {
+    store: ChatStore,
+    /// How examples become rows.
+    pub settings: PreferenceSettings,
+    /// Of each example that is not left out.
+    examples: Vec<Bounds>,
+    split: EveryNth,
+    grouping: Grouping,
+    buckets: Buckets,
+    shapes: Vec<Shape>,
+    truncated: u64,
+    left_out: u64,
+}
+
+impl PreferencePairs {
+    /// Splits and orders the examples of a store.
+    /// Errors: `LongPrompts` if all are left out, `CacheChanged`.
+    pub fn new(store: ChatStore, settings: PreferenceSettings) -> Result<Self, DataError> {
+        assert!(settings.bucket > 0 && settings.len_max > 1, "{settings:?}");
+        let mut ends = Vec::new();
+        store.for_each_end(|end| ends.push(end))?;
+        let starts = std::iter::once(0).chain(ends.iter().skip(1).step_by(2).copied());
+        let all = starts.zip(ends.as_chunks().0).map(|(start, &[middle, end])| [start, middle, end]);
+        let all = all.collect::<Vec<Bounds>>();
+        let most = settings.len_max as u64;
+        let (mut examples, mut lengths, mut truncated) = (Vec::new(), BTreeSet::new(), 0);
+        for &[start, middle, end] in &all {
+            let longest = (middle - start).max(end - middle);
+            let mut trained = vec![false; most.min(middle - start) as usize];
+            store.read_trained(start, &mut trained)?;
+            if trained.contains(&true) {
+                truncated += u64::from(longest > most);
+                lengths.insert([longest.min(most) as usize, 1]);
+                examples.push([start, middle, end]);
+            }
+        }
+        if examples.is_empty() {
+            return Err(DataError::LongPrompts { tokens: settings.len_max });
+        }
+        let (kept, left_out) = (examples.len() as u64, (all.len() - examples.len()) as u64);
+        let period = settings.held_out.period(EXAMPLES_PER_HELD_OUT);
+        let split = period.map_or(EveryNth::all(kept), |period| EveryNth::new(kept, period));
+        let (buckets, shapes) = Buckets::choose(settings.bucket, [settings.len_max, 1], &lengths);
+        let shapes = shapes.into_iter().map(|[source_len, _]| Shape { source_len, target_len: None }).collect();
+        let grouping = Grouping::new(settings.seed, split.training());
+        Ok(Self { store, settings, examples, split, grouping, buckets, shapes, truncated, left_out })
+    }
+
+    /// The tokens of all examples.
+    pub fn store(&self) -> &ChatStore {
+        &self.store
+    }
+
+    /// Training examples. At least one.
+    pub fn training(&self) -> u64 {
+        self.split.training()
+    }
+
+    /// Held-out examples.
+    pub fn held_out(&self) -> u64 {
+        self.split.held_out()
+    }
+
+    /// All shapes that a batch can have, sorted; at most sixteen.
+    pub fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    /// Number of examples of which an answer is cut at the maximum length.
+    pub fn truncated(&self) -> u64 {
+        self.truncated
+    }
+
+    /// Number of examples whose prompt is at least as long as a row.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    pub(crate) fn fill_step(
+        &self,
+        step: u64,
+        global_batch: usize,
+        micro_batch: usize,
+        out: &mut StepBatches,
+    ) -> Result<(), DataError> {
+        let mut chosen = Vec::with_capacity(global_batch);
+        let shape = |index| Ok([self.padded(self.split.training_at(index)), 1]);
+        self.grouping.batch(step, global_batch as u64, shape, &mut chosen)?;
+        for (micro, (first, batch)) in chosen.chunks(micro_batch).zip(out.numbered(step, global_batch, micro_batch)) {
+            let micro: Vec<u64> = micro.iter().map(|&index| self.split.training_at(index)).collect();
+            self.fill(&micro, micro_batch, first, batch)?;
+        }
+        Ok(())
+    }
+
+    /// Held-out batches of `rows` examples, short ones first; those past the end are padding.
+    pub(crate) fn held_out_batches(
+        &self,
+        samples_max: u64,
+        rows: usize,
+    ) -> impl Iterator<Item = Result<Batch, DataError>> + '_ {
+        let subset = HeldOutSubset::new(self.held_out(), samples_max);
+        let of_subset = (0..subset.len()).map(|index| self.split.held_out_at(subset.sample(index)));
+        let mut examples = of_subset.collect::<Vec<u64>>();
+        examples.sort_by_key(|&example| self.padded(example));
+        subset.batches(rows, move |samples, batch| {
+            self.fill(&examples[samples.start as usize..samples.end as usize], rows, samples.start, batch)
+        })
+    }
+
+    /// The minimum length of the rows of an example.
+    fn padded(&self, example: u64) -> usize {
+        let [start, middle, end] = self.examples[example as usize];
+        let longest = (middle - start).max(end - middle).min(self.settings.len_max as u64);
+        self.buckets.round([longest as usize, 1])[0]
+    }
+
+    /// Fills a batch with these examples, at most `samples` of them. Errors: `CacheChanged`.
+    fn fill(&self, examples: &[u64], samples: usize, first: u64, batch: &mut Batch) -> Result<(), DataError> {
+        let source_len = examples.iter().map(|&example| self.padded(example)).max().unwrap_or(1);
+        // Each row has its own random numbers for dropout.
+        batch.clear(samples, Shape { source_len, target_len: None }, false, 2 * first);
+        batch.set_compared();
+        for (sample, &example) in examples.iter().enumerate() {
+            let [start, middle, end] = self.examples[example as usize];
+            let most = self.settings.len_max as u64;
+            for (row, [start, end]) in (2 * sample..).zip([[start, middle], [middle, end]]) {
+                let tokens = (end - start).min(most) as usize;
+                let at = row * source_len..row * source_len + tokens;
+                self.read(start, &mut batch.tokens[at.clone()], &mut batch.targets[at])?;
+                batch.padding -= tokens as u64;
+            }
+            batch.truncated += u64::from((middle - start).max(end - middle) > most);
+        }
+        Ok(())
+    }
+
+    /// Reads a row: its tokens, and as target of each the next one if that is trained on.
+    fn read(&self, start: u64, tokens: &mut [i32], targets: &mut [i32]) -> Result<(), DataError> {
+        self.store.tokens().read(start, tokens)?;
+        let mut trained = vec![false; tokens.len()];
+        self.store.read_trained(start, &mut trained)?;
+        for (target, (&next, _)) in
+            targets.iter_mut().zip(tokens[1..].iter().zip(&trained[1..])).filter(|(_, (_, is))| **is)
+        {
+            *target = next;
+        }
+        Ok(())
+    }
+}
