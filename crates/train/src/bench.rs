@@ -78,11 +78,12 @@ fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<B
     };
     let (rows, source_len, target_len) = (plan.micro_batch, plan.seq_len, plan.target_len);
     let batch = |micro: usize| {
-        let tokens = random(0, micro * rows * source_len, rows * source_len);
         let length = target_len.unwrap_or(source_len);
-        // Encoders have one target per row, and may have several candidates.
+        // Encoders have one target per sample, and may have several candidates; preferences have two rows per sample.
         let ports = plan.program(ProgramKind::MicroStep).map(|program| program.ports.clone()).unwrap_or_default();
         let of_row = |port: Option<TensorId>| port.map_or(length, |port| plan[port].ty.elements() / rows);
+        let of_tokens = ports.tokens.map_or(source_len, |port| plan[port].ty.elements() / rows);
+        let tokens = random(0, micro * rows * of_tokens, rows * of_tokens);
         let [of_targets, of_decoder] = [ports.targets, ports.decoder_tokens].map(of_row);
         let targets = random(1, micro * rows * of_targets, rows * of_targets);
         Batch {
@@ -94,6 +95,7 @@ fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<B
             decoder_tokens: target_len.map_or(vec![], |_| random(2, micro * rows * of_decoder, rows * of_decoder)),
             tokens,
             targets,
+            compares: ports.rewards.is_some(),
             first_sample: (step - 1) * plan.global_batch as u64 + (micro * rows) as u64,
             ..Batch::default()
         }

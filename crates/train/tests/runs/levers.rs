@@ -1,6 +1,6 @@
 //! Levers change memory and time, never the result.
 
-use crate::support::{GLOBAL_BATCH, Setup, all_losses, assert_close, bits, encoders, families, tiny_gpt2};
+use crate::support::{GLOBAL_BATCH, Setup, all_losses, assert_close, bits, encoders, families, preferences, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{MemoryId, Optimizer, Targets, TrainShape};
@@ -37,7 +37,7 @@ fn assert_equal_to_rounding(what: &str, found: &[f64], expected: &[f64]) {
 
 #[test]
 fn invariant_5_levers_the_micro_batch_does_not_change_the_losses() {
-    for (family, setup) in families() {
+    for (family, setup) in families().into_iter().chain(preferences()) {
         let whole = with_micro_batch(&setup, GLOBAL_BATCH).losses();
         assert!(whole[19] < 0.95 * whole[0], "{family}: nothing is learned: {whole:?}");
         for micro_batch in [1, 2, 4] {
@@ -49,11 +49,11 @@ fn invariant_5_levers_the_micro_batch_does_not_change_the_losses() {
 
 #[test]
 fn invariant_5_levers_the_head_chunk_does_not_change_the_losses() {
-    for (family, setup) in families() {
+    for (family, setup) in families().into_iter().chain(preferences()) {
         let setup = with_micro_batch(&setup, 4);
         let losses =
             |head_chunk| Setup { shape: TrainShape { head_chunk, ..setup.shape.clone() }, ..setup.clone() }.losses();
-        let rows = 4 * setup.shape.target_len.unwrap_or(setup.shape.seq_len);
+        let rows = 4 * setup.shape.objective.rows_of_sample() * setup.shape.target_len.unwrap_or(setup.shape.seq_len);
         let whole = losses(rows);
         for head_chunk in [1, 7, 32, 10 * rows] {
             assert_equal_to_rounding(&format!("{family}, head chunk {head_chunk}"), &losses(head_chunk), &whole);
@@ -122,8 +122,10 @@ fn ways(setup: &Setup, micro_batch: usize) -> Vec<(String, Setup)> {
 
 #[test]
 fn invariant_5_levers_bytes_and_time_change_but_not_a_bit() {
-    let of_families =
-        families().into_iter().flat_map(|(family, setup)| [4, GLOBAL_BATCH].map(|n| (family, setup.clone(), n)));
+    let of_families = families()
+        .into_iter()
+        .chain(preferences())
+        .flat_map(|(family, setup)| [4, GLOBAL_BATCH].map(|n| (family, setup.clone(), n)));
     let of_encoders = encoders().into_iter().map(|(family, setup)| (family, setup, GLOBAL_BATCH));
     of_families.chain(of_encoders).collect::<Vec<_>>().into_par_iter().for_each(|(family, setup, micro_batch)| {
         let ways = ways(&setup, micro_batch);

@@ -22,6 +22,7 @@ mod optimizers;
 mod paced;
 mod packing;
 mod precision;
+mod preferences;
 mod remainders;
 mod resume;
 mod sampling;

@@ -1,12 +1,14 @@
 //! A resumed run equals one that was never stopped, bit for bit.
 
-use crate::support::{Outcome, Setup, View, all_losses, bits, encoders, families, tiny_gpt2};
+use crate::support::{Outcome, Setup, View, all_losses, bits, encoders, families, preferences, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{MemoryId, TrainShape};
 use plimsoll_plan::{Average, Level, Levers, Precision, Recompute};
 use plimsoll_telemetry::{Event, read_journal};
-use plimsoll_train::checkpoint::{AVERAGE_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, list, newest_whole};
+use plimsoll_train::checkpoint::{
+    ADAPTER_FILE, AVERAGE_FILE, CheckpointError, MODEL_FILE, OPTIMIZER_FILE, list, newest_whole,
+};
 use plimsoll_train::{Ending, LossScale, Start, TrainError};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +51,8 @@ pub fn assert_same_run(what: &str, setup: &Setup, found: &Outcome, expected: &Ou
     assert_eq!(losses(found), losses(expected), "losses, {what}");
     assert_eq!(held_out(found), held_out(expected), "held-out losses, {what}");
     assert_eq!(found.1.tokens_seen, expected.1.tokens_seen, "{what}");
-    for file in [MODEL_FILE, OPTIMIZER_FILE] {
+    let weights = if setup.shape.adapters.is_some() { ADAPTER_FILE } else { MODEL_FILE };
+    for file in [weights, OPTIMIZER_FILE] {
         let contents = |outcome: &Outcome| fs::read(last_checkpoint(outcome).join(file)).expect("a whole checkpoint");
         assert!(contents(found) == contents(expected), "{file} differs, {what}");
     }
@@ -104,7 +107,7 @@ fn an_evaluation_that_a_stop_prevents_is_made_by_the_next_session() {
 #[test]
 fn invariant_7_a_resumed_run_of_any_family_is_the_run() {
     let parent = tempfile::tempdir().expect("a temporary folder");
-    for (family, setup) in families().into_iter().chain(encoders()) {
+    for (family, setup) in families().into_iter().chain(encoders()).chain(preferences()) {
         let folder = |what: &str| parent.path().join(format!("{family}, {what}"));
         let whole = run_with_stops(&setup, &folder("whole"), &[]);
         let resumed = run_with_stops(&setup, &folder("resumed"), &[3, 7]);

@@ -4,17 +4,22 @@
 pub mod weights;
 
 use plimsoll_data::{
-    Batches, Column, Dataset, HeldOut, Packed, PairColumns, PairSettings, Pairs, TokenStore, Tokenizer, TokenizerSpec,
+    Batches, ChatTemplate, Column, Dataset, Date, HeldOut, Packed, PairColumns, PairSettings, Pairs, PreferencePairs,
+    PreferenceSettings, TokenStore, Tokenizer, TokenizerSpec,
 };
 use plimsoll_exec::{CpuDevice, philox};
 use plimsoll_files::Disk;
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
-use plimsoll_graph::{Contrastive, Graph, Lengths, Objective, Optimizer, Targets, TrainShape, build_training};
+use plimsoll_graph::{
+    Adapter, Adapters, Contrastive, Graph, Lengths, Objective, Optimizer, Preferences, Targets, TrainShape,
+    build_training,
+};
 use plimsoll_plan::{Level, Levers, Plan, Recompute, lay_out};
 use plimsoll_telemetry::{Event, Sink};
 use plimsoll_train::checkpoint::ModelFolder;
 use plimsoll_train::{
-    Ending, Engine, Length, LossScale, Report, RunFolder, Schedule, Shape, Start, TrainError, Trainer, TrainerConfig,
+    Base, Ending, Engine, Length, LossScale, Report, RunFolder, Schedule, Shape, Start, TrainError, Trainer,
+    TrainerConfig,
 };
 use plimsoll_units::Bytes;
 use std::path::{Path, PathBuf};
@@ -72,7 +77,7 @@ pub fn families() -> Vec<(&'static str, Setup)> {
     let plain = Setup::default();
     let of_t5 = |feed_forward: &str, objective: Objective| {
         let shape = TrainShape { objective, ..plain.shape.clone() };
-        Setup { model: tiny_t5(feed_forward), shape, ..plain.clone() }.with_pairs()
+        Setup { model: tiny_t5(feed_forward), shape, ..plain.clone() }.with_rows()
     };
     let packed = TrainShape { packed: true, ..plain.shape.clone() };
     let paired = Objective { label_smoothing: 0.1, r_drop: Some(1.0), ..Objective::default() };
@@ -105,12 +110,28 @@ pub fn encoders() -> Vec<(&'static str, Setup)> {
             objective: Objective { contrastive, ..Objective::default() },
             ..Setup::default().shape
         };
-        Setup { model, shape, ..Setup::default() }.with_pairs()
+        Setup { model, shape, ..Setup::default() }.with_rows()
     };
     vec![
         ("BERT", of("bert", r#""hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1"#, 0)),
         ("ModernBERT with negatives", of("modernbert", r#""local_attention": 8, "mlp_dropout": 0.1"#, 2)),
     ]
+}
+
+/// A run on preferences, with adapters.
+pub fn preferences() -> Vec<(&'static str, Setup)> {
+    let config = r#"{
+        "model_type": "llama", "vocab_size": 256, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 48, "attention_dropout": 0.1,
+        "initializer_range": 0.1
+    }"#;
+    let model = ModelConfig::from_json(config).expect("a sensible model");
+    let layers = model.linear_layers().expect("a sensible model").into_iter();
+    let layers = layers.map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
+    let objective = Objective { preferences: Some(Preferences::default()), ..Objective::default() };
+    let adapters = Some(Adapters { layers, dropout: 0.1, ..Adapters::default() });
+    let shape = TrainShape { sample_prefill: None, objective, adapters, ..Setup::default().shape };
+    vec![("Llama on preferences", Setup { model, shape, ..Setup::default() }.with_rows())]
 }
 
 /// The graph and the plan of a model's training run on the processor.
@@ -184,6 +205,22 @@ fn pairs(seed: u64, negatives: Option<usize>) -> Pairs {
         None => Pairs::new(store, settings),
     };
     pairs.expect("pairs enough")
+}
+
+/// Answers of several lengths, of which those that repeat the prompt's first letter are chosen; some rows are cut.
+fn compared(seed: u64) -> PreferencePairs {
+    let (folder, sources, tokenizer) = made_up("jsonl", |i| {
+        let (prompt, chosen, rejected) = (words(1 + i % 3, i), "a".repeat(1 + i % 9), words(1 + i % 13, i + 2));
+        format!("{{\"prompt\":\"{prompt}\",\"chosen\":\"{chosen}\",\"rejected\":\"b{rejected}\"}}\n")
+    });
+    let template = ChatTemplate::chatml(Date::of_unix_seconds(0));
+    let format = plimsoll_data::detect_preferences(&sources).expect("preferences");
+    let cache = folder.path().join("cache");
+    let store = plimsoll_data::prepare_preferences(&sources, format, &template, &tokenizer, &cache, &|_| {});
+    let settings = PreferenceSettings { len_max: 32, bucket: 8, seed, held_out: HeldOut::Usual };
+    let pairs = PreferencePairs::new(store.expect("sound rows"), settings).expect("examples enough");
+    assert!(pairs.truncated() > 0 && pairs.left_out() == 0, "some rows are cut");
+    pairs
 }
 
 /// Documents of one to six words, whose letters are small numbers.
@@ -325,7 +362,9 @@ impl Setup {
 
     /// The run's data: windows of text, packed documents, or pairs, as required by its model and shape.
     pub fn dataset(&self) -> Dataset {
-        if self.model.decoder_start().is_some() {
+        if self.shape.objective.preferences.is_some() {
+            return Dataset::Preferences(compared(self.seed));
+        } else if self.model.decoder_start().is_some() {
             return Dataset::Pairs(pairs(self.seed, None));
         } else if self.model.is_encoder() {
             return Dataset::Pairs(pairs(self.seed, Some(self.shape.objective.contrastive.negatives)));
@@ -337,8 +376,8 @@ impl Setup {
         Dataset::Windows(Batches::new(store, self.shape.seq_len, self.seed).expect("text enough"))
     }
 
-    /// Sets the lengths to those of the pairs.
-    fn with_pairs(mut self) -> Self {
+    /// Sets the lengths to those of the data.
+    fn with_rows(mut self) -> Self {
         let shapes = self.dataset().shapes();
         let lengths = shapes.iter().map(|s| Lengths { tokens: s.source_len, target: s.target_len });
         let lengths = lengths.collect::<Vec<_>>();
@@ -360,7 +399,7 @@ impl Setup {
     /// The settings of the run's loop.
     pub fn config(&self) -> TrainerConfig {
         TrainerConfig {
-            base: None,
+            base: self.shape.adapters.as_ref().map(|_| Base { weights: None, adapters: None }),
             safe_settings: None,
             name: "test".into(),
             model_name: "tiny".into(),

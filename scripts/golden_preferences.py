@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Creates the golden values for tests of training on preferences: ten steps of TRL's DPOTrainer.
+
+The tiny Llama of golden_decoders.py with random LoRA adapters of PEFT, whose reference is the model without them, in float32 on one
+thread, without dropout. The file, crates/train/tests/golden/preferences_llama.safetensors, contains the parameters as
+adapters_llama.safetensors does, and:
+
+    tokens       (STEPS, 2·B, T) int32   the batch of each step: in rows 2i and 2i+1 the prompt of example i with its chosen and its
+                                         rejected answer, padded with 0
+    targets      (STEPS, 2·B, T) int32   the next token, or -1 if it is not of an answer
+    losses.KIND  (STEPS,) float32        of AdamW steps, each before its update, for KIND in sigmoid, robust, hinge and ipo
+    rewards.KIND (STEPS, 3) float32      rewards/chosen, rewards/rejected and rewards/accuracies as TRL logs them
+
+The metadata contains `config`, the model's config.json, `adapters`, PEFT's adapter_config.json, and `beta` and `smoothing`, the settings
+of the losses; `sigmoid` has no smoothing.
+
+usage:  python scripts/golden_preferences.py [OUT_DIR]
+needs:  pip install torch transformers peft trl safetensors
+The committed values were made with torch 2.15.0, transformers 5.24.0, peft 0.21.2 and the release of TRL in the file's metadata.
+"""
+
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import datasets
+import peft
+import tokenizers
+import torch
+import transformers
+import trl
+from safetensors.torch import save
+
+import golden
+import golden_adapters
+import golden_decoders
+
+B = 4
+BETA = 0.5
+SMOOTHING = 0.1
+REWARDS = ["rewards/chosen", "rewards/rejected", "rewards/accuracies"]
+KINDS = ["sigmoid", "robust", "hinge", "ipo"]
+WORDS = 37
+
+
+def tokenizer() -> transformers.PreTrainedTokenizerFast:
+    """A token for each word."""
+    vocab = {f"w{number}": number for number in range(WORDS)}
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab, unk_token="w0"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w1", pad_token="w0", unk_token="w0")
+
+
+def examples() -> datasets.Dataset:
+    """Prompts with answers of several lengths, as texts."""
+    draw = random.Random(golden.SEED)
+
+    def words(most: int) -> str:
+        return "".join(f" w{draw.randrange(2, WORDS)}" for _ in range(draw.randint(1, most)))
+
+    rows = [{"prompt": words(5).strip(), "chosen": words(6), "rejected": words(8)} for _ in range(B * golden.STEPS)]
+    return datasets.Dataset.from_list(rows)
+
+
+def adapters() -> peft.LoraConfig:
+    return peft.LoraConfig(
+        r=3, lora_alpha=6, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.0, init_lora_weights=False
+    )
+
+
+class Recorder(trl.DPOTrainer):
+    """Records the batch, the loss and the rewards of every step."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.batches, self.losses, self.rewards = [], [], []
+
+    def compute_loss(self, model, inputs, *args, **settings):
+        self.batches.append((inputs["input_ids"].clone(), inputs["completion_mask"].clone()))
+        loss = super().compute_loss(model, inputs, *args, **settings)
+        self.losses.append(loss.detach().clone())
+        self.rewards.append(torch.tensor([self._metrics["train"][name][-1] for name in REWARDS]))
+        return loss
+
+
+def trained(base, kind: str) -> tuple[Recorder, golden.Tensors]:
+    """A trainer after its steps, and the parameters before them. TRL adds the adapters itself: of a model that has some, the reference
+    would be a copy of these."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = trl.DPOConfig(
+            output_dir=folder,
+            loss_type=[kind],
+            beta=BETA,
+            label_smoothing=SMOOTHING if kind == "robust" else 0.0,
+            per_device_train_batch_size=B,
+            max_steps=golden.STEPS,
+            learning_rate=golden.LEARNING_RATE,
+            lr_scheduler_type="constant",
+            adam_beta1=golden.BETAS[0],
+            adam_beta2=golden.BETAS[1],
+            adam_epsilon=golden.EPS,
+            weight_decay=golden.WEIGHT_DECAY,
+            max_grad_norm=golden.MAX_GRAD_NORM,
+            optim="adamw_torch",
+            bf16=False,
+            use_cpu=True,
+            gradient_checkpointing=False,
+            save_strategy="no",
+            report_to="none",
+            logging_strategy="no",
+            seed=golden.SEED,
+        )
+        trainer = Recorder(
+            base, args=config, train_dataset=examples(), processing_class=tokenizer(), peft_config=adapters()
+        )
+        generator = torch.Generator().manual_seed(golden.SEED + 2)
+        weights = {}
+        with torch.no_grad():
+            for name, parameter in trainer.model.named_parameters():
+                if ".lora_" in name:
+                    parameter.normal_(0.0, 0.1, generator=generator)
+                for stored, part in golden.stored(trainer.model, name):
+                    weights[f"weight.{stored}"] = part(parameter.detach()).clone().contiguous()
+        trainer.train()
+        return trainer, weights
+
+
+def interleaved(rows: torch.Tensor) -> torch.Tensor:
+    """TRL has all chosen answers before all rejected ones."""
+    return torch.stack([rows[:B], rows[B:]], 1).flatten(0, 1)
+
+
+def batches(trainer: Recorder) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and targets of all steps, padded to one length."""
+    longest = max(tokens.shape[1] for tokens, _ in trainer.batches)
+    all_tokens = torch.zeros(golden.STEPS, 2 * B, longest, dtype=torch.int32)
+    targets = torch.full_like(all_tokens, -1)
+    for step, (tokens, mask) in enumerate(trainer.batches):
+        length = tokens.shape[1]
+        all_tokens[step, :, :length] = interleaved(tokens)
+        following = torch.where(mask[:, 1:].bool(), tokens[:, 1:], -1)
+        targets[step, :, : length - 1] = interleaved(following)
+    return all_tokens, targets
+
+
+def main(out: Path) -> None:
+    golden.one_thread()
+    tensors = {}
+    for kind in KINDS:
+        base = golden_decoders.tiny("llama")
+        config = golden.config_json(base)
+        trainer, weights = trained(base, kind)
+        tensors |= weights
+        tensors[f"losses.{kind}"] = torch.stack(trainer.losses)
+        tensors[f"rewards.{kind}"] = torch.stack(trainer.rewards)
+        tokens, targets = batches(trainer)
+        assert kind == KINDS[0] or torch.equal(tokens, tensors["tokens"])
+        tensors |= {"tokens": tokens, "targets": targets}
+        print(kind, [round(loss.item(), 4) for loss in trainer.losses])
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}, trl {trl.__version__}"
+    settings = {"beta": str(BETA), "smoothing": str(SMOOTHING), "made_with": versions}
+    metadata = {"config": config, "adapters": golden_adapters.adapter_json(trainer.model), **settings}
+    (out / "preferences_llama.safetensors").write_bytes(save(tensors, metadata))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else golden.GOLDEN)
