@@ -9,8 +9,9 @@
 
 use peak_alloc::PeakAlloc;
 use plimsoll_data::{
-    ChatFormat, ChatSettings, ChatTemplate, DataError, Date, Tokenizer, TokenizerSpec, TrainOn, detect_format, prepare,
-    prepare_chats, resolve,
+    ChatFormat, ChatSettings, ChatTemplate, DataError, Dataset, Date, HeldOut, PreferencePairs, PreferenceSettings,
+    Tokenizer, TokenizerSpec, TrainOn, detect_format, detect_preferences, prepare, prepare_chats, prepare_preferences,
+    resolve,
 };
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -120,6 +121,62 @@ fn read_chats(folder: &Path, data: &Path, template: &ChatTemplate, train_on: Tra
     let settings = ChatSettings { format: ChatFormat::Messages, template, train_on };
     let cache = tempfile::tempdir_in(folder).unwrap();
     prepare_chats(&sources, &settings, &tokenizer, cache.path(), &|_| {}).map(|_| ())
+}
+
+/// The preferences in a file.
+fn read_preferences(folder: &Path, data: &Path) -> Result<(), DataError> {
+    let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes)?;
+    let sources = resolve(&[data.to_str().unwrap()], "text")?;
+    let (format, template) = (detect_preferences(&sources)?, ChatTemplate::chatml(Date::of_unix_seconds(0)));
+    let cache = tempfile::tempdir_in(folder).unwrap();
+    let store = prepare_preferences(&sources, format, &template, &tokenizer, cache.path(), &|_| {})?;
+    let settings = PreferenceSettings { len_max: 64, bucket: 16, seed: 1, held_out: HeldOut::Nothing };
+    Dataset::Preferences(PreferencePairs::new(store, settings)?).step(0, 2, 1).map(|_| ())
+}
+
+#[test]
+fn preferences() {
+    let seeds = [
+        r#"{"prompt":"a b","chosen":" c","rejected":" d e"}
+{"prompt":"f","chosen":" g","rejected":" h"}"#,
+        r#"{"chosen":"Deep? Yes.","rejected":"Deep? No.","score":1.5}"#,
+        r#"{"prompt":[{"role":"user","content":"a"}],"chosen":[{"role":"assistant","content":"b"}],"rejected":[{"role":"assistant","content":"c"}],"tools":[]}"#,
+        r#"{"prompt":"a","chosen":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"rejected":[{"role":"user","content":"a"},{"role":"assistant","content":"c","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}]}"#,
+    ];
+    let dictionary = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ":",
+        ",",
+        "\"",
+        "null",
+        "true",
+        "7",
+        "\"\"",
+        " ",
+        "\n",
+        "prompt",
+        "chosen",
+        "rejected",
+        "label",
+        "completion",
+        "messages",
+        "role",
+        "content",
+        "tools",
+        "user",
+        "assistant",
+        "\\ud83d",
+        "\\ufdd0",
+        "é",
+    ];
+    fuzz(&seeds.map(|seed| seed.as_bytes().to_vec()), &dictionary, |folder, bytes| {
+        let path = folder.join("preferences.jsonl");
+        fs::write(&path, bytes).unwrap();
+        read_preferences(folder, &path)
+    });
 }
 
 const CHAT: &str = r#"{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"a":[1,2.5,null,true]}}}]}"#;

@@ -203,7 +203,7 @@ impl Narrator {
                 let time = plimsoll_units::format_duration(Seconds(*seconds));
                 (Kind::End, format!("Finished after step {step}, in {time}."), None)
             }
-            Event::Branched { .. } | Event::UpdateSkipped { .. } => return None,
+            Event::Branched { .. } | Event::UpdateSkipped { .. } | Event::Rewards { .. } => return None,
         };
         Some(self.message(kind, text, advice, time_s))
     }

@@ -222,6 +222,11 @@ impl Plan {
         of_rows.unwrap_or(self.global_batch * self.seq_len) + of_decoder
     }
 
+    /// Whether the loss is one of preferences, a mean over examples and not over tokens.
+    pub fn compares(&self) -> bool {
+        self.program(ProgramKind::MicroStep).is_some_and(|program| program.ports.rewards.is_some())
+    }
+
     /// The queue that runs a step.
     pub fn queue(&self, step: &Step) -> Queue {
         let kind = |memory: MemoryId| self.memories[memory].memory.kind;

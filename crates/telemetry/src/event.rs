@@ -79,6 +79,19 @@ pub enum Event {
         /// Number of predicted tokens.
         tokens: u64,
     },
+    /// Rewards of preferences: of the step that just completed, before its update, or of held-out examples after it.
+    Rewards {
+        /// The step.
+        step: u64,
+        /// Whether they are those of held-out examples.
+        held_out: bool,
+        /// Mean reward of the chosen answers: β times the difference of their log-probability to the reference.
+        chosen: f64,
+        /// Mean reward of the rejected answers.
+        rejected: f64,
+        /// The part of examples whose chosen answer has the higher reward.
+        accuracy: f64,
+    },
     /// The gradients of a step overflowed half precision, so its update was skipped.
     UpdateSkipped {
         /// The step.

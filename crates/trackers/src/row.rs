@@ -61,14 +61,28 @@ pub(crate) fn row_of(event: &Event, time_s: f64, steps_per_epoch: Option<f64>) -
             let average = average_loss.map(|loss| ("eval/average_loss", loss));
             (step, std::iter::once(("eval/loss", loss)).chain(average).collect())
         }
+        Event::Rewards { step, held_out, chosen, rejected, accuracy } => {
+            let values = [chosen, rejected, accuracy, chosen - rejected];
+            (step, rewards_of(held_out).into_iter().zip(values).collect())
+        }
         _ => return None,
     };
     // Once per step: MLflow's database accepts no value twice.
-    let is_of_step = !matches!(event, Event::Evaluated { .. });
+    let is_of_step = !matches!(event, Event::Evaluated { .. } | Event::Rewards { .. });
     let of_steps = steps_per_epoch.filter(|steps| is_of_step && *steps > 0.0);
     values.extend(of_steps.map(|steps| (EPOCH, step as f64 / steps)));
     let values = values.into_iter().map(|(name, value)| (name.into(), value)).collect();
     Some(Row { step, time_s, values, of_machine: false })
+}
+
+/// The names of rewards, as TRL has them.
+fn rewards_of(held_out: bool) -> [&'static str; 4] {
+    match held_out {
+        true => ["eval/rewards/chosen", "eval/rewards/rejected", "eval/rewards/accuracies", "eval/rewards/margins"],
+        false => {
+            ["train/rewards/chosen", "train/rewards/rejected", "train/rewards/accuracies", "train/rewards/margins"]
+        }
+    }
 }
 
 /// Prefix of the machine's metrics, as displayed by W&B.

@@ -8,6 +8,7 @@ use plimsoll_exec::{
     Capabilities, Device, DeviceError, Encoder, Room, converted, fill_normal, remainders, run_program,
     run_program_timed,
 };
+use plimsoll_graph::ops::REWARDS;
 use plimsoll_graph::{
     ADAPTER_PREFIX, DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKind, ProgramName, Scalars, TensorId,
     WeightCodes,
@@ -362,6 +363,14 @@ impl Engine {
         };
         self.run_fed(program, &feed, scalars)?;
         Ok(program)
+    }
+
+    /// The numbers described at [`REWARDS`] that a program left; `None` unless it compares answers. Errors: the device fails.
+    pub fn rewards(&mut self, program: impl Into<ProgramName>) -> Result<Option<[f64; REWARDS]>, TrainError> {
+        let Some(port) = self.ports(program).rewards else { return Ok(None) };
+        let mut rewards = [0.0; REWARDS];
+        self.read(port, &mut rewards)?;
+        Ok(Some(rewards.map(f64::from)))
     }
 
     /// Waits until all submitted work is complete. Errors: the device fails.

@@ -2,6 +2,7 @@
 
 use crate::{Engine, TrainError};
 use plimsoll_data::Dataset;
+use plimsoll_graph::ops::REWARDS;
 use plimsoll_graph::{ProgramKind, Scalars};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,8 +13,10 @@ pub enum HeldOutLoss {
     Mean {
         /// Mean loss per target; nats.
         loss: f64,
-        /// Number of predicted targets.
+        /// Number of predicted targets; of preferences, examples.
         targets: u64,
+        /// The numbers described at [`REWARDS`](plimsoll_graph::ops::REWARDS); `None` unless the data is preferences.
+        rewards: Option<[f64; REWARDS]>,
     },
     /// Nothing is held out, or the plan has no program for it.
     Nothing,
@@ -35,7 +38,8 @@ pub fn evaluate(
         return Ok(HeldOutLoss::Nothing);
     }
     let rows = engine.plan().micro_batch;
-    let (mut total, mut predicted) = (0.0, 0u64);
+    let (mut total, mut predicted, mut rewards) = (0.0, 0u64, [0.0; REWARDS]);
+    let mut has_rewards = false;
     for batch in dataset.held_out_batches(most_samples, rows)? {
         let batch = batch?;
         if stop.load(Ordering::Relaxed) {
@@ -46,11 +50,19 @@ pub fn evaluate(
         let program = engine.run_batch(kind, &batch, &scalars)?;
         let loss = engine.ports(program).loss.expect("an evaluation yields a loss");
         total += f64::from(engine.read_one(loss)?) * count as f64;
+        if let Some(found) = engine.rewards(program)? {
+            has_rewards = true;
+            rewards.iter_mut().zip(found).for_each(|(sum, reward)| *sum += reward * count as f64);
+        }
         predicted += count;
         made();
     }
     Ok(match predicted {
         0 => HeldOutLoss::Nothing,
-        targets => HeldOutLoss::Mean { loss: total / targets as f64, targets },
+        targets => HeldOutLoss::Mean {
+            loss: total / targets as f64,
+            targets,
+            rewards: has_rewards.then(|| rewards.map(|sum| sum / targets as f64)),
+        },
     })
 }

@@ -223,6 +223,9 @@ impl<'a> Trainer<'a> {
             memory_bytes: self.engine.held_bytes(),
         };
         session.emit(event);
+        if let Some([chosen, rejected, accuracy]) = self.engine.rewards(ProgramKind::MicroStep)? {
+            session.emit(Event::Rewards { step, held_out: false, chosen, rejected, accuracy });
+        }
         Ok(StepEnd::Made)
     }
 
@@ -263,14 +266,17 @@ impl<'a> Trainer<'a> {
         };
         let mut loss_of = |kind| evaluate(self.engine, kind, self.dataset, samples, stop, &mut made);
         let (plain, average) = (loss_of(ProgramKind::Evaluate)?, loss_of(ProgramKind::EvaluateAverage)?);
-        let (loss, tokens) = match (plain, &average) {
+        let (loss, tokens, rewards) = match (plain, &average) {
             (HeldOutLoss::Stopped, _) | (_, HeldOutLoss::Stopped) => return Ok(false),
             (HeldOutLoss::Nothing, _) => return Ok(true),
-            (HeldOutLoss::Mean { loss, targets }, _) => (loss, targets),
+            (HeldOutLoss::Mean { loss, targets, rewards }, _) => (loss, targets, rewards),
         };
         let average_loss = if let HeldOutLoss::Mean { loss, .. } = average { Some(loss) } else { None };
         session.position.evaluated = Some(step);
         session.emit(Event::Evaluated { step, loss, average_loss, tokens });
+        if let Some([chosen, rejected, accuracy]) = rewards {
+            session.emit(Event::Rewards { step, held_out: true, chosen, rejected, accuracy });
+        }
         Ok(true)
     }
 }

@@ -39,7 +39,12 @@ fn name(path: &Path) -> String {
 pub fn words(event: &Event) -> Option<(Level, String)> {
     use Level::{Error, Info, Warn};
     Some(match event {
-        Event::Step { .. } | Event::Energy(_) => return None,
+        Event::Step { .. } | Event::Energy(_) | Event::Rewards { held_out: false, .. } => return None,
+        Event::Rewards { step, chosen, rejected, accuracy, .. } => {
+            let percent = 100.0 * accuracy;
+            let words = format!("held-out rewards {chosen:.3} chosen, {rejected:.3} rejected, {percent:.0} % in order");
+            (Info, format!("step {step}: {words}"))
+        }
         Event::RunStarted { model, first_step, planned_bytes, budget_bytes, .. } => {
             let (planned, budget) = (Bytes(*planned_bytes), Bytes(*budget_bytes));
             (Info, format!("started: {model} from step {first_step}, {planned} planned of {budget}"))

@@ -79,6 +79,9 @@ fn sandbox() -> Sandbox {
         json!({ "messages": [turn("user", format!("What comes after {n}?")), turn("assistant", format!("{}.", n + 1))] })
     };
     sandbox.write("chats.jsonl", (0..400).map(|n| format!("{}\n", chat(n))).collect::<String>());
+    let preference =
+        |n: u32| json!({ "prompt": format!("{n} +"), "chosen": format!(" 1 is {}", n + 1), "rejected": " ?" });
+    sandbox.write("preferences.jsonl", (0..300).map(|n| format!("{}\n", preference(n))).collect::<String>());
     sandbox.write("chat.json", r#"[{"role": "user", "content": "What comes after 7?"}]"#);
     let pair = |n: u32| format!("number {n}\tthe {n}th of the numbers\n");
     sandbox.write("pairs.tsv", (0..300).map(pair).collect::<String>());

@@ -40,6 +40,7 @@ mod outputs;
 mod packaging;
 mod pairs;
 mod power;
+mod preferences;
 #[cfg(unix)]
 mod pressure;
 mod properties;

@@ -91,7 +91,9 @@ fn files_for_training_on_preferences_are_refused_in_a_line() {
         assert_eq!(lines[0], format!("error: {name}, {said_of} is not supported"), "{}", said.stderr);
         assert_eq!(
             lines[1..],
-            ["hint: training is on text or on pairs, not on preferences or rewards"],
+            [
+                "hint: there is no such training on preferences or rewards; `--objective dpo` trains on rows with `chosen` and `rejected`"
+            ],
             "{}",
             said.stderr
         );

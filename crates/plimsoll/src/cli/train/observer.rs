@@ -71,6 +71,7 @@ impl Observer<Hardware> for Views<'_> {
             device: plan.targets.device.kind(),
             device_total: hardware.memory(),
             samples: plan.global_batch as u64,
+            compares: plan.compares(),
             duration: self.given.args.duration,
             log_every: self.given.args.log_every,
         });

@@ -81,6 +81,11 @@ impl TrainArgs {
         if tokens < 2 {
             return Err(Failure::bad_flag("a row of preferences needs at least 2 tokens").hint("use `--seq-len 1024`"));
         }
+        if self.request.adapters.continued().is_some() {
+            talk(
+                "note: the reference is the model below the adapters that are continued; to compare with these, merge them first",
+            );
+        }
         let format = self.chats.format_of_preferences(sources, self.text_field.as_deref())?;
         let template = self.chats.template(tokenizer)?;
         let bar = crate::progress::DataProgress::new();

@@ -49,7 +49,9 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
         Reason::NoExperts => "mixtures of experts are not supported",
         Reason::NoMixing => "data sets are concatenated; repeat a file under `data` to give it more weight",
         Reason::NoOverwrite => "a run never overwrites another one",
-        Reason::NoPreferences => "training is on text or on pairs, not on preferences or rewards",
+        Reason::NoPreferences => {
+            "there is no such training on preferences or rewards; `--objective dpo` trains on rows with `chosen` and `rejected`"
+        }
         Reason::NoRemoteCode => "code of models is never executed",
         Reason::NoSpikeStop => {
             "a run is not ended when its loss rises; it ends with exit code 7 when the loss is NaN or infinite"

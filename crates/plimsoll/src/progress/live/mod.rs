@@ -25,6 +25,8 @@ pub struct LiveRun {
     pub device_total: Bytes,
     /// Samples per step.
     pub samples: u64,
+    /// Whether the loss is one of preferences, a mean over examples and not over tokens.
+    pub compares: bool,
     /// Time after which the run ends; `None` if its time is not limited.
     pub duration: Option<Seconds>,
     /// Steps between lines; `None` for a line every few seconds, or none on a terminal.
@@ -164,7 +166,15 @@ impl Sink for Live {
             }
             Event::Evaluated { step, loss, average_loss, tokens } => {
                 let average = average_loss.map_or(String::new(), |a| format!(", {a:.4} with the averaged weights,"));
-                talk(format_args!("step {step}: held-out loss {loss:.4} nats per token{average} over {tokens} tokens"));
+                let (each, all) = if self.run.compares { ("example", "examples") } else { ("token", "tokens") };
+                talk(format_args!("step {step}: held-out loss {loss:.4} nats per {each}{average} over {tokens} {all}"));
+            }
+            Event::Rewards { held_out: false, .. } => {}
+            Event::Rewards { step, chosen, rejected, accuracy, .. } => {
+                talk(format_args!(
+                    "step {step}: held-out rewards {chosen:.3} for chosen and {rejected:.3} for rejected answers; the chosen one has the higher reward in {:.0} % of the examples",
+                    100.0 * accuracy
+                ));
             }
             Event::UpdateSkipped { step, loss_scale, .. } => {
                 talk(format_args!(
