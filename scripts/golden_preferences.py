@@ -14,11 +14,16 @@ adapters_llama.safetensors does, and:
 The metadata contains `config`, the model's config.json, `adapters`, PEFT's adapter_config.json, and `beta` and `smoothing`, the settings
 of the losses; `sigmoid` has no smoothing.
 
-usage:  python scripts/golden_preferences.py [OUT_DIR]
+And the tokens that it makes of rows in all formats, crates/data/tests/golden/preferences.json: `template`, a chat template, and
+`cases`, each with `rows`, lines of JSON, and `examples`, the ids of each row's prompt, chosen answer and rejected answer. The tokenizer is
+that of golden_chat.py.
+
+usage:  python scripts/golden_preferences.py [OUT_DIR DATA_DIR]
 needs:  pip install torch transformers peft trl safetensors
 The committed values were made with torch 2.15.0, transformers 5.24.0, peft 0.21.2 and the release of TRL in the file's metadata.
 """
 
+import json
 import random
 import sys
 import tempfile
@@ -144,7 +149,64 @@ def batches(trainer: Recorder) -> tuple[torch.Tensor, torch.Tensor]:
     return all_tokens, targets
 
 
-def main(out: Path) -> None:
+def say(role: str, content: str) -> dict:
+    return {"role": role, "content": content}
+
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# The last prompt of the first case ends within a word, so that the tokens of the prompt alone differ from those with an answer.
+CASES = [
+    [
+        {"prompt": "How deep is it?", "chosen": " Nine feet.", "rejected": " I am not a fish, and nobody told me."},
+        {"prompt": "Which port? ", "chosen": "Hull</s>", "rejected": "None"},
+        {"prompt": "The tide ris", "chosen": "es at noon", "rejected": "k is high"},
+    ],
+    [
+        {"chosen": "How deep is it? Nine feet.", "rejected": "How deep is it? No idea."},
+        {"chosen": "Tides rise twice", "rejected": "Tides rise"},
+    ],
+    [
+        {
+            "prompt": [say("system", "Be brief."), say("user", "Which port is deepest?")],
+            "chosen": [say("assistant", "Hull.")],
+            "rejected": [say("assistant", "The deepest port is the one with most water.")],
+        }
+    ],
+    [
+        {
+            "chosen": [say("user", "Hello"), say("assistant", "Hi!"), say("user", "Depth?"), say("assistant", "Nine feet.")],
+            "rejected": [say("user", "Hello"), say("assistant", "Hi!"), say("user", "Depth?"), say("assistant", "No.")],
+        }
+    ],
+]
+
+
+def tokenized(data: Path) -> dict:
+    words = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(data / "tokenizer.json"), bos_token="<s>", eos_token="</s>", pad_token="</s>"
+    )
+    words.chat_template = TEMPLATE
+    cases = []
+    for rows in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            config = trl.DPOConfig(output_dir=folder, bf16=False, use_cpu=True, report_to="none")
+            trainer = trl.DPOTrainer(
+                golden_decoders.tiny("llama"),
+                args=config,
+                train_dataset=datasets.Dataset.from_list(rows),
+                processing_class=words,
+                peft_config=adapters(),
+            )
+        names = ["prompt_ids", "chosen_ids", "rejected_ids"]
+        examples = [[row[name] for name in names] for row in trainer.train_dataset]
+        cases.append({"rows": [json.dumps(row) for row in rows], "examples": examples})
+    return {"template": TEMPLATE, "cases": cases}
+
+
+def main(out: Path, data: Path) -> None:
     golden.one_thread()
     tensors = {}
     for kind in KINDS:
@@ -162,7 +224,8 @@ def main(out: Path) -> None:
     settings = {"beta": str(BETA), "smoothing": str(SMOOTHING), "made_with": versions}
     metadata = {"config": config, "adapters": golden_adapters.adapter_json(trainer.model), **settings}
     (out / "preferences_llama.safetensors").write_bytes(save(tensors, metadata))
+    (data / "preferences.json").write_text(json.dumps(tokenized(data)) + "\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else golden.GOLDEN)
+    main(*map(Path, sys.argv[1:3] or (golden.GOLDEN, golden.REPOSITORY / "crates/data/tests/golden")))

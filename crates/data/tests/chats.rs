@@ -2,7 +2,7 @@
 
 use plimsoll_data::{
     ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataError, DataFormat, Date, RowNumber, Tokenizer,
-    TokenizerSpec, TrainOn, detect_format, prepare, prepare_chats, resolve,
+    TokenizerSpec, TrainOn, detect_format, detect_preferences, prepare, prepare_chats, prepare_preferences, resolve,
 };
 use serde_json::Value;
 use std::fs;
@@ -210,4 +210,30 @@ fn a_crlf_template() {
     assert_eq!(chats, texts(TWO_CHATS, &template.replace("\r\n", "\n"), TrainOn::Answers));
     let text = "<|im_start|>user\nHow deep?<|im_end|>\n<|im_start|>assistant\nTo the line.<|im_end|>\n";
     assert_eq!(chats[0], (text.to_owned(), "To the line.<|im_end|>".to_owned()));
+}
+
+/// The tokens of TRL's `DPOTrainer`, made by scripts/golden_preferences.py.
+#[test]
+fn preferences_are_tokenized_as_by_trl() {
+    let golden: Value = serde_json::from_slice(&fs::read(golden("preferences.json")).unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (template, data) = (folder.path().join("template.jinja"), folder.path().join("rows.jsonl"));
+    fs::write(&template, golden["template"].as_str().unwrap()).unwrap();
+    let tokenizer = tokenizer();
+    let template = ChatTemplate::open(&tokenizer, Some(&template), Date::of_unix_seconds(0)).unwrap();
+    for case in golden["cases"].as_array().unwrap() {
+        fs::write(&data, rows(case).concat()).unwrap();
+        let sources = resolve(&[data.to_str().unwrap()], "text").unwrap();
+        let (format, cache) = (detect_preferences(&sources).unwrap(), folder.path().join("cache"));
+        let store = prepare_preferences(&sources, format, &template, &tokenizer, &cache, &|_| {}).unwrap();
+        let ids = |list: &Value| list.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect::<Vec<_>>();
+        let sequences = case["examples"].as_array().unwrap().iter().flat_map(|example| {
+            let [prompt, chosen, rejected] = [0, 1, 2].map(|part| ids(&example[part]));
+            [chosen, rejected].map(|answer| {
+                let mask = "0".repeat(prompt.len()) + &"1".repeat(answer.len());
+                ([prompt.clone(), answer].concat(), mask)
+            })
+        });
+        assert_eq!(contents(&store), sequences.collect::<Vec<_>>(), "{case}");
+    }
 }

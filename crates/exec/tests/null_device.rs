@@ -302,6 +302,8 @@ impl Case {
             buckets: self.shape.buckets.clone(),
             packed: self.shape.packed,
             objective: self.shape.objective,
+            // The reference of preferences is the model without adapters.
+            adapters: self.shape.adapters.clone().filter(|_| self.shape.objective.preferences.is_some()),
             ..Request::new(
                 self.model.clone(),
                 self.targets,

@@ -1,7 +1,7 @@
 //! The formats in which rows store chats, and the messages of a row in the common form for chat templates.
 //! Not here: detecting the data's format (`detect.rs`), and rendering messages (`spans.rs`).
 
-use super::preferences::PreferenceData;
+use super::preference_data::PreferenceData;
 use crate::{DataError, RowNumber};
 use plimsoll_jinja::Value;
 use serde::Deserialize;

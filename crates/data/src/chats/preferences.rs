@@ -1,6 +1,7 @@
 //! Preferences: two answers to one prompt, of which one was chosen. Each example becomes two sequences of tokens, with the
 //! answers' tokens marked as trained.
-//! Not here: their tokens' cache (`prepare.rs`), and batches (`../preferences.rs`).
+//! Not here: the kinds of preference data (`preference_data.rs`), the cache of tokens (`prepare.rs`), and batches
+//! (`../preferences.rs`).
 //!
 //! A prompt that is not given is what both answers begin with, as in `extract_prompt` of TRL. Texts are not rendered; lists
 //! of messages are rendered with the chat template. As in TRL's `DPOTrainer`, an answer begins with the first token in which
@@ -9,30 +10,12 @@
 use super::ChatTemplate;
 use super::format::{ChatError, ChatFormat, Fields, list_of_turns, message};
 use super::marks::Unmarked;
+use super::preference_data::PreferenceData;
 use super::render_error::RenderError;
 use super::spans::TEXT_BYTES_MAX;
 use super::template::TemplateError;
 use plimsoll_jinja::Value;
 use plimsoll_units::Bytes;
-use std::fmt;
-
-/// Preference data, by its training method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PreferenceData {
-    /// `chosen` and `rejected`.
-    Paired,
-    /// `prompt`, `completion` and a boolean `label`.
-    Judged,
-}
-
-impl fmt::Display for PreferenceData {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Paired => "DPO: its rows have `chosen` and `rejected`",
-            Self::Judged => "KTO: its rows have `completion` and `label`",
-        })
-    }
-}
 
 /// An example as text: the prompt, and the prompt with each answer, the chosen one first.
 #[derive(Debug, Clone, PartialEq, Eq)]
