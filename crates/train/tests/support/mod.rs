@@ -126,7 +126,7 @@ pub fn preferences() -> Vec<(&'static str, Setup)> {
         "initializer_range": 0.1
     }"#;
     let model = ModelConfig::from_json(config).expect("a sensible model");
-    let layers = model.linear_layers().expect("a sensible model").into_iter();
+    let layers = model.adaptable_layers().expect("a sensible model").into_iter();
     let layers = layers.map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
     let objective = Objective { preferences: Some(Preferences::default()), ..Objective::default() };
     let adapters = Some(Adapters { layers, dropout: 0.1, ..Adapters::default() });
