@@ -26,3 +26,4 @@ mod preferences;
 mod remainders;
 mod resume;
 mod sampling;
+mod sft;

@@ -26,14 +26,17 @@ const KINDS: [(&str, PreferenceKind); 4] = [
 ];
 
 /// The stored results of TRL.
-struct Golden {
+pub struct Golden {
     archive: SafeTensors<'static>,
-    metadata: HashMap<String, String>,
+    pub metadata: HashMap<String, String>,
 }
 
 impl Golden {
     fn read() -> Self {
-        let bytes: &'static [u8] = include_bytes!("../golden/preferences_llama.safetensors");
+        Self::of(include_bytes!("../golden/preferences_llama.safetensors"))
+    }
+
+    pub fn of(bytes: &'static [u8]) -> Self {
         let archive = SafeTensors::deserialize(bytes).expect("the file in the repository is whole");
         let (_, metadata) = SafeTensors::read_metadata(bytes).expect("the file in the repository is whole");
         Self { archive, metadata: metadata.metadata().clone().expect("the script writes metadata") }
@@ -48,11 +51,11 @@ impl Golden {
         self.words(name).into_iter().map(f32::from_le_bytes).collect()
     }
 
-    fn doubles(&self, name: &str) -> Vec<f64> {
+    pub fn doubles(&self, name: &str) -> Vec<f64> {
         self.floats(name).into_iter().map(f64::from).collect()
     }
 
-    fn ints(&self, name: &str) -> Vec<i32> {
+    pub fn ints(&self, name: &str) -> Vec<i32> {
         self.words(name).into_iter().map(i32::from_le_bytes).collect()
     }
 
@@ -60,7 +63,22 @@ impl Golden {
         self.metadata[name].parse().expect("a number")
     }
 
-    fn adapters(&self) -> Adapters {
+    /// The three extents of a tensor.
+    pub fn shape(&self, name: &str) -> [usize; 3] {
+        self.archive.tensor(name).expect("a tensor").shape().try_into().expect("three extents")
+    }
+
+    /// Fills an engine's parameters.
+    pub fn fill(&self, graph: &Graph, engine: &mut Engine) {
+        engine.restart(0).expect("a sound plan");
+        for parameter in &graph.parameters {
+            assert!(parameter.stored.is_empty(), "Llama's parameters are stored whole");
+            let values = self.floats(&format!("weight.{}", graph[parameter.tensor].name));
+            engine.write(parameter.tensor, bytemuck::cast_slice(&values)).expect("a tensor of this size");
+        }
+    }
+
+    pub fn adapters(&self) -> Adapters {
         let views = self.archive.tensors();
         let stored = views.iter().filter_map(|(name, view)| Some((name.strip_prefix("weight.")?, view.shape())));
         let stored = stored.filter(|(name, _)| name.starts_with(ADAPTER_PREFIX)).collect::<Vec<_>>();
@@ -72,11 +90,11 @@ impl Golden {
 /// A run with TRL's weights.
 fn engine(golden: &Golden, kind: PreferenceKind, micro_batch: usize, levers: &Levers) -> (Graph, Engine) {
     let model = ModelConfig::from_json(&golden.metadata["config"]).expect("the config of transformers");
-    let shape = golden.archive.tensor("tokens").expect("tokens").shape().to_vec();
+    let [.., seq_len] = golden.shape("tokens");
     let smoothing = if kind == PreferenceKind::Robust { golden.number("smoothing") } else { 0.0 };
     let shape = TrainShape {
         micro_batch,
-        seq_len: shape[2],
+        seq_len,
         // The update is a program of its own.
         accumulates: true,
         head_chunk: 7,
@@ -91,12 +109,7 @@ fn engine(golden: &Golden, kind: PreferenceKind, micro_batch: usize, levers: &Le
     };
     let (graph, plan) = plan_training(&model, &shape, &Optimizer::default(), levers, 4, 2);
     let mut engine = Engine::new(Box::new(CpuDevice::new()), &graph, plan).expect("memory for a tiny model");
-    engine.restart(0).expect("a sound plan");
-    for parameter in &graph.parameters {
-        assert!(parameter.stored.is_empty(), "Llama's parameters are stored whole");
-        let values = golden.floats(&format!("weight.{}", graph[parameter.tensor].name));
-        engine.write(parameter.tensor, bytemuck::cast_slice(&values)).expect("a tensor of this size");
-    }
+    golden.fill(&graph, &mut engine);
     (graph, engine)
 }
 
