@@ -158,7 +158,7 @@ struct Matrices {
 }
 
 impl Adapted {
-    /// Declares the parameters. Errors: `UnknownParameter` if a layer does not exist.
+    /// Declares the parameters. Errors: `NoAdapter` if a layer can't have an adapter.
     pub(crate) fn declare(
         graph: &mut Graph,
         model: &ModelConfig,
@@ -169,7 +169,7 @@ impl Adapted {
         let known = model.adaptable_layers()?;
         for name in adapters.layers.keys() {
             if !known.iter().any(|layer| layer.module == *name) {
-                return Err(GraphError::UnknownParameter { name: format!("{name}{WEIGHT}") });
+                return Err(GraphError::NoAdapter { module: name.clone() });
             }
         }
         let mut of = HashMap::new();

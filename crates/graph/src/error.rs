@@ -33,6 +33,12 @@ pub enum GraphError {
         /// The presets whose names are nearest.
         suggestions: Vec<String>,
     },
+    /// Adapters name a layer that the model lacks, or that can't have one.
+    #[error("`{module}` is no layer of the model that can have an adapter")]
+    NoAdapter {
+        /// The layer's name in the files of adapters.
+        module: String,
+    },
     /// A parameter to freeze does not exist.
     #[error("the model has no parameter `{name}`")]
     UnknownParameter {

@@ -176,12 +176,15 @@ fn merged_weights_are_the_model_with_its_adapters() {
         fs::copy(file(&sandbox, "adapted", 4, name), sandbox.path("bad").join(name)).expect(name);
     }
     let matrices = fs::read(file(&sandbox, "adapted", 4, "adapter_model.safetensors")).expect("adapters");
-    for (from, to) in [("h.3.mlp", "h.7.mlp"), ("\"shape\":[3,128]", "\"shape\":[128,3]")] {
+    for (from, to, words) in [
+        ("h.3.mlp", "h.7.mlp", "h.7.mlp.c_fc` is no layer of the model that can have an adapter"),
+        ("\"shape\":[3,128]", "\"shape\":[128,3]", "error: "),
+    ] {
         let changed = String::from_utf8_lossy(&matrices[..matrices.len().min(1 << 14)]).replace(from, to).into_bytes();
         let header = 8 + u64::from_le_bytes(matrices[..8].try_into().unwrap()) as usize;
         fs::write(sandbox.path("bad/adapter_model.safetensors"), [&changed[..header], &matrices[header..]].concat())
             .expect("a file");
-        sandbox.refused("merge --checkpoint bad --out new", 4, &["error: "]);
+        sandbox.refused("merge --checkpoint bad --out new", 4, &[words]);
     }
     assert!(!sandbox.path("new").exists());
     // Two processes do not write into one folder, and what a killed one left is not in the next one's.

@@ -76,8 +76,7 @@ impl Merge {
         let layers = model.adaptable_layers().map_err(|error| bad(&file, &error))?;
         for (module, &adapter) in &adapters.layers {
             let layer = layers.iter().find(|layer| layer.module == *module).cloned();
-            let layer =
-                layer.ok_or_else(|| bad(&file, &GraphError::UnknownParameter { name: format!("{module}.weight") }))?;
+            let layer = layer.ok_or_else(|| bad(&file, &GraphError::NoAdapter { module: module.clone() }))?;
             if layer.is_embedding && !names.contains(HEAD) {
                 return Err(CheckpointError::TiedAdapter { path: file, module: module.clone() });
             }
