@@ -261,6 +261,17 @@ impl Plan {
         (self.targets, self.scalars) == (loaded.targets, loaded.scalars) && persistent(self) == persistent(loaded)
     }
 
+    /// Whether a step updates a parameter before it knows the norm of all gradients.
+    pub fn updates_early(&self) -> bool {
+        let norm = self.program(ProgramKind::Update).and_then(|update| update.ports.grad_norm);
+        let early = |program: &PlannedProgram| {
+            let update = program.steps.iter().position(|step| step.op.update().is_some());
+            let norm = program.steps.iter().position(|step| step.outputs.iter().any(|id| Some(*id) == norm));
+            update.is_some() && update < norm
+        };
+        self.programs.iter().any(early)
+    }
+
     /// The sizes of the arenas.
     pub fn arenas(&self) -> PerMemory<u64> {
         self.memories.map(|_, planned| planned.peak_bytes)

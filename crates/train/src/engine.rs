@@ -1,6 +1,5 @@
 //! Executes a plan on a device: loads it once, initializes or fills the weights, runs programs.
 
-use crate::undo::updates_early;
 use crate::{Footprint, Profile, TrainError};
 use plimsoll_data::Batch;
 use plimsoll_exec::cuda::ProductChoices;
@@ -79,7 +78,7 @@ impl Engine {
     /// device can change its arena.
     pub fn can_exchange(&self, next: &Plan) -> bool {
         next.keeps_places_of(&self.plan)
-            && (updates_early(&self.plan) || !updates_early(next))
+            && (self.plan.updates_early() || !next.updates_early())
             && self.device.can_exchange(&self.plan, next)
     }
 

@@ -1,22 +1,7 @@
-//! How a session of a run ended. Not here: what is due at its end (`ending.rs`).
+//! How a session of a run ended. Not here: what is due at its end (`ending.rs`), and why it may end (`pace.rs`).
 
-use crate::{FolderError, Position, Report};
+use crate::{Ending, FolderError, Position, Report};
 use std::path::PathBuf;
-
-/// Why a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// It completed all steps.
-    Finished,
-    /// It was interrupted.
-    Interrupted,
-    /// A card was too hot.
-    TooHot,
-    /// It restarts with another plan.
-    Replanned,
-    /// The loss or the gradient became NaN or infinite.
-    Diverged,
-}
 
 /// The outcome of a session.
 #[derive(Debug)]

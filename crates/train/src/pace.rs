@@ -2,11 +2,26 @@
 //! change results. Not here: the decisions (`plimsoll-heat`, `plimsoll-orders`), and monitoring of cards
 //! (`plimsoll-telemetry`).
 
-use crate::{Ending, Engine};
+use crate::Engine;
 use plimsoll_telemetry::{EnergyUse, Event};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+
+/// Why a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It completed all steps.
+    Finished,
+    /// It was interrupted.
+    Interrupted,
+    /// A card was too hot.
+    TooHot,
+    /// It restarts with another plan.
+    Replanned,
+    /// The loss or the gradient became NaN or infinite.
+    Diverged,
+}
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 

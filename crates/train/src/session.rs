@@ -4,11 +4,11 @@ use crate::checkpoint::{self, CheckpointError, RunState, TrainingCounts, check_s
 use crate::sinks::Sinks;
 use crate::start::load_first;
 use crate::step::Expected;
-use crate::undo::{Undo, updates_early};
-use crate::{History, LossScale, Pace, Start, TrainError, Trainer};
+use crate::undo::Undo;
+use crate::{History, Pace, Position, Start, TrainError, Trainer};
 use plimsoll_telemetry::{Branches, Event, Journal, Origin};
 use std::mem;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Bytes per second to save a checkpoint, until one was saved: those of a slow disk.
@@ -25,36 +25,6 @@ pub(crate) struct Session<'a> {
     /// Whether values that are not finite kept the state from being saved.
     pub is_corrupt: bool,
     pub position: Position,
-}
-
-/// Where a run is between two steps, without its tensors.
-#[derive(Debug)]
-pub struct Position {
-    /// Training time of the sessions before, without pauses.
-    seconds_before: f64,
-    /// The branch of the run.
-    pub(crate) branch: u64,
-    /// A checksum of the weights below the adapters.
-    pub(crate) base: Option<String>,
-    /// The last step.
-    pub(crate) step: u64,
-    /// Number of updates: steps minus skipped updates.
-    pub(crate) updates: u64,
-    pub(crate) loss_scale: Option<LossScale>,
-    /// The newest complete checkpoint on disk, and its step.
-    pub(crate) saved: Option<(u64, PathBuf)>,
-    /// Why the last attempt to save failed; `None` if it succeeded.
-    pub(crate) save_failure: Option<String>,
-    /// When the last checkpoint of this session was complete.
-    pub(crate) saved_at: Option<Duration>,
-    /// Times measured in this session.
-    pub(crate) expected: Expected,
-    /// The step of the last evaluation.
-    pub(crate) evaluated: Option<u64>,
-    /// Counts of what the model has been trained on.
-    pub(crate) seen: TrainingCounts,
-    /// For plans that make some updates before all gradients are known.
-    pub(crate) undo: Option<Undo>,
 }
 
 impl Session<'_> {
@@ -158,7 +128,7 @@ impl<'a> Trainer<'a> {
     pub(crate) fn begin_at(&mut self, mut position: Position) -> Result<Session<'a>, TrainError> {
         let mut journal = Journal::open(self.folder.disk(), &self.folder.journal())?;
         journal.set_branch(position.branch);
-        position.undo = position.undo.filter(|_| updates_early(self.engine.plan()));
+        position.undo = position.undo.filter(|_| self.engine.plan().updates_early());
         Ok(self.session(journal, position))
     }
 

@@ -10,8 +10,8 @@ use crate::start::load_first;
 use crate::step::run_step;
 use crate::{Base, Engine, Start, TrainError, TrainerConfig};
 use plimsoll_data::{Dataset, Loader};
-use plimsoll_graph::{ProgramKind, Scalars};
-use plimsoll_plan::{Plan, PlannedProgram};
+use plimsoll_graph::Scalars;
+use plimsoll_plan::Plan;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,7 +32,7 @@ impl Undo {
     /// For a run that starts at `origin` after `step`; `None` if no step of this plan needs it.
     pub(crate) fn of(plan: &Plan, origin: Start, step: u64, config: &TrainerConfig) -> Option<Self> {
         let (seed, base) = (config.seed, config.base.clone());
-        updates_early(plan).then(|| Self { origin, step, seed, base, made: Vec::new() })
+        plan.updates_early().then(|| Self { origin, step, seed, base, made: Vec::new() })
     }
 
     /// Records a completed step.
@@ -86,15 +86,4 @@ impl Undo {
         }
         load_first(engine, &self.origin, self.base.as_ref(), self.seed)
     }
-}
-
-/// Whether a step of this plan updates a parameter before it knows the norm of all gradients.
-pub(crate) fn updates_early(plan: &Plan) -> bool {
-    let norm = plan.program(ProgramKind::Update).and_then(|update| update.ports.grad_norm);
-    let early = |program: &PlannedProgram| {
-        let update = program.steps.iter().position(|step| step.op.update().is_some());
-        let norm = program.steps.iter().position(|step| step.outputs.iter().any(|id| Some(*id) == norm));
-        update.is_some() && update < norm
-    };
-    plan.programs.iter().any(early)
 }

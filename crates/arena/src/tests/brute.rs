@@ -8,8 +8,10 @@ use crate::Problem;
 /// order, each directly on the highest one below it, rebuilds the packing; so the best over all orders is the optimum.
 /// An order in which offsets decrease rebuilds no further packing.
 pub fn least_peak(problem: &Problem) -> u64 {
-    let mut search = Search { problem, placed: Vec::new(), best: u64::MAX };
     let room: Vec<usize> = (0..problem.buffers.len()).filter(|&i| problem.buffers[i].takes_room()).collect();
+    let mut search = Search { problem, placed: Vec::new(), best: u64::MAX, bound: 0 };
+    let live = room.iter().map(|&i| search.height(&room, problem.buffers[i].lifespan.lower));
+    search.bound = live.max().unwrap_or(0);
     search.place(&room, (0, 0), 0);
     search.best
 }
@@ -19,6 +21,8 @@ struct Search<'a> {
     /// (buffer, top) of the buffers placed so far.
     placed: Vec<(usize, u64)>,
     best: u64,
+    /// The most bytes that are live at a time: no packing is lower.
+    bound: u64,
 }
 
 impl Search<'_> {
@@ -26,6 +30,9 @@ impl Search<'_> {
     fn place(&mut self, rest: &[usize], latest: (u64, usize), peak: u64) {
         if rest.is_empty() {
             self.best = self.best.min(peak);
+            return;
+        }
+        if self.best == self.bound {
             return;
         }
         if rest.iter().any(|&i| self.height(rest, self.problem.buffers[i].lifespan.lower) >= self.best) {

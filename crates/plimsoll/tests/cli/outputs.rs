@@ -989,12 +989,6 @@ fn binary_data_causes_a_warning() {
 #[test]
 fn presets_are_listed() {
     let sandbox = Sandbox::new();
-    let said = must(sandbox.run("models"));
-    let said = said.stdout_text();
-    for words in ["gpt2-medium", "openai-community/gpt2-medium", "355M", "google/flan-t5-xl", "meta-llama/Llama-3.2-1B"]
-    {
-        assert!(said.contains(words), "lacks `{words}`: {said}");
-    }
     let listed = must(sandbox.run("models --json")).json();
     let listed = listed["models"].as_array().expect("a list");
     for model in listed {

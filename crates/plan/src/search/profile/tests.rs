@@ -9,6 +9,8 @@ use crate::settings::{Average, LeverRequest, Precision};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{ALIGNMENT, Lengths, Optimizer, Storage, Targets};
 use plimsoll_units::Bytes;
+use std::cell::RefCell;
+use std::collections::HashMap;
 
 /// Of small models, with what changes which tensors are where and when.
 fn requests() -> Vec<Request> {
@@ -127,10 +129,13 @@ fn steps_grow_with_what_a_point_does() {
         for index in 0..2 {
             let fineness = Fineness { shares: 2, offloads: 2, recompute: 4 };
             let profile = Profile::new(&builder, &space, fineness, index).expect("a sensible request");
+            let known = RefCell::new(HashMap::new());
             let step = |point: Point| {
-                let settings = profile.settings(&request, point);
-                let candidate = builder.candidate(settings, Programs::OfStep).expect("levers that go together");
-                predicted_step(&request, &candidate).0
+                *known.borrow_mut().entry(profile.index_of(point).expect("a point of it")).or_insert_with(|| {
+                    let settings = profile.settings(&request, point);
+                    let candidate = builder.candidate(settings, Programs::OfStep).expect("levers that go together");
+                    predicted_step(&request, &candidate).0
+                })
             };
             for point in profile.points().filter(|point| point.scratch < 2) {
                 let longest = step(point);
