@@ -89,44 +89,57 @@ class Recorder(trl.DPOTrainer):
         return loss
 
 
+def settings(folder: str) -> dict:
+    """What all of TRL's trainers share here: ten steps of AdamW at a constant rate, and nothing is written."""
+    return {
+        "output_dir": folder,
+        "max_steps": golden.STEPS,
+        "learning_rate": golden.LEARNING_RATE,
+        "lr_scheduler_type": "constant",
+        "adam_beta1": golden.BETAS[0],
+        "adam_beta2": golden.BETAS[1],
+        "adam_epsilon": golden.EPS,
+        "weight_decay": golden.WEIGHT_DECAY,
+        "max_grad_norm": golden.MAX_GRAD_NORM,
+        "optim": "adamw_torch",
+        "bf16": False,
+        "use_cpu": True,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+        "report_to": "none",
+        "logging_strategy": "no",
+        "seed": golden.SEED,
+    }
+
+
+def drawn(trainer) -> golden.Tensors:
+    """Gives the adapters of a trainer random values, and returns all parameters."""
+    generator = torch.Generator().manual_seed(golden.SEED + 2)
+    weights = {}
+    with torch.no_grad():
+        for name, parameter in trainer.model.named_parameters():
+            if ".lora_" in name:
+                parameter.normal_(0.0, 0.1, generator=generator)
+            for stored, part in golden.stored(trainer.model, name):
+                weights[f"weight.{stored}"] = part(parameter.detach()).clone().contiguous()
+    return weights
+
+
 def trained(base, kind: str) -> tuple[Recorder, golden.Tensors]:
     """A trainer after its steps, and the parameters before them. TRL adds the adapters itself: of a model that has some, the reference
     would be a copy of these."""
     with tempfile.TemporaryDirectory() as folder:
         config = trl.DPOConfig(
-            output_dir=folder,
             loss_type=[kind],
             beta=BETA,
             label_smoothing=SMOOTHING if kind == "robust" else 0.0,
             per_device_train_batch_size=B,
-            max_steps=golden.STEPS,
-            learning_rate=golden.LEARNING_RATE,
-            lr_scheduler_type="constant",
-            adam_beta1=golden.BETAS[0],
-            adam_beta2=golden.BETAS[1],
-            adam_epsilon=golden.EPS,
-            weight_decay=golden.WEIGHT_DECAY,
-            max_grad_norm=golden.MAX_GRAD_NORM,
-            optim="adamw_torch",
-            bf16=False,
-            use_cpu=True,
-            gradient_checkpointing=False,
-            save_strategy="no",
-            report_to="none",
-            logging_strategy="no",
-            seed=golden.SEED,
+            **settings(folder),
         )
         trainer = Recorder(
             base, args=config, train_dataset=examples(), processing_class=tokenizer(), peft_config=adapters()
         )
-        generator = torch.Generator().manual_seed(golden.SEED + 2)
-        weights = {}
-        with torch.no_grad():
-            for name, parameter in trainer.model.named_parameters():
-                if ".lora_" in name:
-                    parameter.normal_(0.0, 0.1, generator=generator)
-                for stored, part in golden.stored(trainer.model, name):
-                    weights[f"weight.{stored}"] = part(parameter.detach()).clone().contiguous()
+        weights = drawn(trainer)
         trainer.train()
         return trainer, weights
 

@@ -31,7 +31,7 @@ from safetensors.torch import save
 import golden
 import golden_adapters
 import golden_decoders
-from golden_preferences import WORDS, adapters, tokenizer
+from golden_preferences import WORDS, adapters, drawn, settings, tokenizer
 
 B = 4
 # Tokens of a packed row.
@@ -68,39 +68,16 @@ def trained(base, packed: bool) -> tuple[Recorder, golden.Tensors]:
     """A trainer after its steps, and the parameters before them."""
     with tempfile.TemporaryDirectory() as folder:
         config = trl.SFTConfig(
-            output_dir=folder,
             completion_only_loss=True,
             packing=packed,
             max_length=ROW,
             per_device_train_batch_size=1 if packed else B,
-            max_steps=golden.STEPS,
-            learning_rate=golden.LEARNING_RATE,
-            lr_scheduler_type="constant",
-            adam_beta1=golden.BETAS[0],
-            adam_beta2=golden.BETAS[1],
-            adam_epsilon=golden.EPS,
-            weight_decay=golden.WEIGHT_DECAY,
-            max_grad_norm=golden.MAX_GRAD_NORM,
-            optim="adamw_torch",
-            bf16=False,
-            use_cpu=True,
-            gradient_checkpointing=False,
-            save_strategy="no",
-            report_to="none",
-            logging_strategy="no",
-            seed=golden.SEED,
+            **settings(folder),
         )
         trainer = Recorder(
             base, args=config, train_dataset=examples(), processing_class=tokenizer(), peft_config=adapters()
         )
-        generator = torch.Generator().manual_seed(golden.SEED + 2)
-        weights = {}
-        with torch.no_grad():
-            for name, parameter in trainer.model.named_parameters():
-                if ".lora_" in name:
-                    parameter.normal_(0.0, 0.1, generator=generator)
-                for stored, part in golden.stored(trainer.model, name):
-                    weights[f"weight.{stored}"] = part(parameter.detach()).clone().contiguous()
+        weights = drawn(trainer)
         trainer.train()
         return trainer, weights
 
