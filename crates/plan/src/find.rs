@@ -1,7 +1,7 @@
 //! The most of anything that fits, and the most runs on one device.
 
 use crate::request::{PlanError, Request};
-use crate::search::{can_fit, search};
+use crate::search::{can_fit, shortest_step};
 use plimsoll_units::Bytes;
 
 /// More runs than this don't share a device.
@@ -16,7 +16,7 @@ pub fn largest_that_fits<E: From<PlanError>>(
     let fits = |number: usize| -> Result<bool, E> { Ok(can_fit(&request_of(number)?)?) };
     let Some(found) = largest(most, fits)? else { return Ok(None) };
     // Near the limit the points with the most estimated room are not always the smallest plans, so larger numbers are planned.
-    let is_planned = |beyond: usize| -> Result<bool, E> { Ok(search(&request_of(found + beyond)?)?.is_ok()) };
+    let is_planned = |beyond: usize| -> Result<bool, E> { Ok(shortest_step(&request_of(found + beyond)?)?.is_some()) };
     let beyond = match most - found {
         0 => None,
         beyond => largest(beyond, is_planned)?,
@@ -104,6 +104,7 @@ mod tests {
     use crate::budget::Budget;
     use crate::cards::card;
     use crate::cost::{Machine, Rates};
+    use crate::search::search;
     use plimsoll_graph::Targets;
     use plimsoll_graph::models::ModelConfig;
 
