@@ -95,7 +95,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train or fine-tune a model; without flags, a small GPT-2 on the Rust sources that cargo downloaded
+    /// Train or fine-tune a model (by default, a small GPT-2 on cached Rust sources)
     Train(Box<train::TrainArgs>),
     /// Show the plan for a model and a budget, without running anything
     Plan(plan::PlanArgs),
