@@ -13,6 +13,8 @@ mod random;
 mod routes;
 #[path = "support/tables.rs"]
 mod tables;
+#[path = "support/tiles.rs"]
+mod tiles;
 
 use codes::check_codes;
 use parts::check_parts;
@@ -42,6 +44,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 use tables::check_tables;
+use tiles::check_tiles;
 
 /// Compute capabilities: one for each target of the committed PTX.
 const CAPABILITIES: [(u8, u8); 2] = [(7, 5), (8, 0)];
@@ -262,6 +265,13 @@ fn gradients_of_embeddings_are_those_of_the_processor_to_the_bit_on_cards() {
 fn products_with_codes_are_those_with_decoded_weights_to_the_bit_on_cards() {
     for (capability, order) in CAPABILITIES.into_iter().zip(ORDERS) {
         check_codes(|case| case.on_card(How { capability, order, blur: 0, reused: None }));
+    }
+}
+
+#[test]
+fn tiles_of_rows_do_not_change_the_rows_on_cards() {
+    for (capability, order) in CAPABILITIES.into_iter().zip(ORDERS) {
+        check_tiles(true, |case| case.on_card(How { capability, order, blur: 0, reused: None }));
     }
 }
 

@@ -11,6 +11,8 @@ mod random;
 mod routes;
 #[path = "support/tables.rs"]
 mod tables;
+#[path = "support/tiles.rs"]
+mod tiles;
 
 use codes::check_codes;
 use half::{bf16, f16};
@@ -28,6 +30,7 @@ use routes::check_routes;
 use std::collections::HashSet;
 use std::process::Command;
 use tables::check_tables;
+use tiles::check_tiles;
 
 /// The bytes after the end of memory that a kernel may write, and the initial bytes of memory that it must write before
 /// it reads: NaN as floats.
@@ -198,6 +201,11 @@ fn gradients_of_embeddings_are_added_up_in_the_order_of_their_rows() {
 #[test]
 fn products_with_codes_are_those_with_decoded_weights_to_the_bit() {
     check_codes(fast_bytes);
+}
+
+#[test]
+fn tiles_of_rows_do_not_change_the_rows() {
+    check_tiles(false, fast_bytes);
 }
 
 #[test]

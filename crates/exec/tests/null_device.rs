@@ -12,7 +12,7 @@ use plimsoll_graph::{
 };
 use plimsoll_plan::{
     Average, Budget, Level, LeverRequest, Levers, Machine, NodeSet, Plan, PlanViolation, Precision, Queue, Rates,
-    Recompute, Region, Request, divisors, lay_out, search, validate,
+    Recompute, Region, Request, SequenceTile, divisors, lay_out, search, validate,
 };
 use plimsoll_units::Bytes;
 use rayon::iter::{IntoParallelIterator, ParallelExtend, ParallelIterator};
@@ -63,6 +63,7 @@ fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optim
         attention_rows: [1, 4, 64][noise.below(3)],
         precision,
         base_weights: None,
+        sequence_tile: None,
         optimizer_state: [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8][noise.below(3)],
         average: perhaps(noise, Average { decay: 0.9, memory }),
         recompute: Recompute { blocks: noise.below(4), first: levels[noise.below(5)], rest: levels[noise.below(5)] },
@@ -238,6 +239,7 @@ impl Case {
                 preferences: None,
             },
             frozen: if noise.unit() < 0.3 { random_frozen(noise, &model) } else { BTreeSet::new() },
+            sequence_tile: if noise.unit() < 0.3 { Some(between(noise, 1, 40)) } else { None },
             adapters: if noise.unit() < 0.3 { random_adapters(noise, &model) } else { None },
         };
         let has_reference = shape.adapters.as_ref().is_some_and(|adapters| adapters.saved.is_empty());
@@ -284,6 +286,7 @@ impl Case {
                 base_weights: self.levers.base_weights,
                 optimizer_state: Some(self.levers.optimizer_state),
                 average: self.levers.average,
+                sequence_tile: Some(self.shape.sequence_tile.map_or(SequenceTile::Off, SequenceTile::Rows)),
                 recompute: Some(Recompute {
                     blocks: self.levers.recompute.blocks.min(self.model.blocks()),
                     ..self.levers.recompute
@@ -427,6 +430,16 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
         let answer = search(&case.request(budget)).expect("a valid request");
         let fitting = founds.iter().filter(|f| f.plan.peak() <= budget);
         match (answer, fitting.min_by(|a, b| a.step.0.total_cmp(&b.step.0))) {
+            (Ok(found), fastest) if fastest.is_none_or(|fastest| found.step.0 < fastest.step.0) => {
+                // With a smaller budget, an arena may be packed a little tighter.
+                let is_chosen = |(micro_batch, _): &&(usize, Bytes)| *micro_batch == found.plan.micro_batch;
+                let least = peaks.iter().find(is_chosen).expect("a divisor").1;
+                assert!(
+                    (least - budget).0 <= least.0 / 1000 && found.plan.peak() <= budget,
+                    "{budget}, {peaks:?}: {about:?}"
+                );
+                assert_exact(&found.plan, &about);
+            }
             (Ok(found), Some(fastest)) => {
                 assert_eq!(found.step, fastest.step, "{budget}: {about:?}");
                 let chosen = peaks.iter().position(|(d, _)| *d == found.plan.micro_batch).expect("a divisor");
@@ -443,15 +456,7 @@ fn invariant_6_random_budgets_are_met_to_the_byte_or_refused_with_what_is_short(
                 let enough = search(&case.request(budget + misfit.short[MemoryId::DEVICE])).expect("a valid request");
                 assert_exact(&enough.expect("the shortfall was added").plan, &about);
             }
-            (Ok(found), None) => {
-                // With a smaller budget, an arena may be packed a little tighter.
-                let least = peaks.iter().map(|(_, peak)| peak.0).min().expect("one divides everything");
-                assert!(
-                    least - budget.0 <= least / 1000 && found.plan.peak() <= budget,
-                    "{budget}, {peaks:?}: {about:?}"
-                );
-                assert_exact(&found.plan, &about);
-            }
+            (Ok(_), None) => unreachable!("the first arm has it"),
             (Err(_), Some(_)) => panic!("{budget}: refused, but one fits of {peaks:?}: {about:?}"),
         }
     });

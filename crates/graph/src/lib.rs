@@ -15,6 +15,7 @@ pub mod ops;
 pub mod optimizers;
 mod program;
 mod program_name;
+mod row_tiles;
 mod target;
 mod tensor;
 mod training;

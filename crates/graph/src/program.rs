@@ -437,7 +437,7 @@ impl<'g> ProgramBuilder<'g> {
 
     /// Ends the program: drops nodes with unused results and adds the program to the graph.
     pub fn finish(self, name: impl Into<ProgramName>) {
-        let nodes = drop_dead_nodes(self.graph, self.nodes, &self.ports);
+        let nodes = drop_dead_nodes(self.graph, self.nodes, self.ports.fetched());
         self.graph.programs.push(Program { name: name.into(), nodes, ports: self.ports });
     }
 
@@ -455,10 +455,10 @@ impl<'g> ProgramBuilder<'g> {
     }
 }
 
-/// Keeps the nodes that write a port, a tensor that outlives the program, or a tensor that a kept node reads.
-fn drop_dead_nodes(graph: &Graph, nodes: Vec<Node>, ports: &Ports) -> Vec<Node> {
+/// Keeps the nodes that write one of `fetched`, a tensor that outlives the program, or a tensor that a kept node reads.
+pub(crate) fn drop_dead_nodes(graph: &Graph, nodes: Vec<Node>, fetched: impl Iterator<Item = TensorId>) -> Vec<Node> {
     let mut needed = vec![false; graph.tensors.len()];
-    for id in ports.fetched() {
+    for id in fetched {
         needed[id.index()] = true;
     }
     let mut kept = Vec::with_capacity(nodes.len());

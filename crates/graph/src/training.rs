@@ -10,6 +10,7 @@ use crate::ops::{
     WeightLayout,
 };
 use crate::optimizers::Optimizer;
+use crate::row_tiles::tile_rows;
 use crate::{
     DType, Graph, GraphError, Lengths, Op, Parameter, Pass, ProgramBuilder, ProgramKind, ProgramName, Role, Storage,
     TensorId, TensorType, differentiate,
@@ -103,6 +104,8 @@ pub struct TrainShape {
     pub sample_prefill: Option<usize>,
     /// Names of the frozen parameters.
     pub frozen: BTreeSet<String>,
+    /// Rows that blocks pass through their feed-forward layers at a time; `None`: all.
+    pub sequence_tile: Option<usize>,
     /// The adapters, if only they are trained and all other parameters are frozen.
     pub adapters: Option<Adapters>,
 }
@@ -122,6 +125,7 @@ impl Default for TrainShape {
             evaluates: false,
             sample_prefill: None,
             frozen: BTreeSet::new(),
+            sequence_tile: None,
             adapters: None,
         }
     }
@@ -183,12 +187,15 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     }
     add_update(&mut graph, optimizer)?;
     if let Some(prefill) = shape.sample_prefill.filter(|_| !model.is_encoder()) {
-        let capacity = shape.target_len.unwrap_or(shape.seq_len);
+        let capacity = shape.target_len.unwrap_or(shape.seq_len).min(MOST_SAMPLED);
         let shape = SampleShape { rows: 1, prefill, capacity, source: shape.seq_len };
         add_sampling(&mut graph, model, &weights, &shape)?;
     }
     Ok(graph)
 }
+
+/// Most tokens of a sample's context in a training run: caches for longer ones would take more memory than training does.
+const MOST_SAMPLED: usize = 4096;
 
 /// The names of the parameters that are not trained.
 fn frozen(graph: &Graph, shape: &TrainShape) -> BTreeSet<String> {
@@ -271,6 +278,7 @@ impl Run<'_> {
         let mut builder = ProgramBuilder::new(graph);
         if let Some(encoder) = self.weights.encoder() {
             self.add_similarities(&mut builder, encoder, lengths, loss, |draw| Mode::Train { draw })?;
+            self.tile_rows(&mut builder);
             differentiate(&mut builder, &[(loss, None)], accumulate)?;
             builder.finish(name);
             return Ok(());
@@ -314,6 +322,7 @@ impl Run<'_> {
             add_router_loss(&mut builder, terms, accumulate)?;
             roots.push((terms.of_routers, None));
         }
+        self.tile_rows(&mut builder);
         differentiate(&mut builder, &roots, accumulate)?;
         if let Some(Terms { of_targets, of_routers, .. }) = losses.terms {
             builder.scope("loss", None);
@@ -333,6 +342,7 @@ impl Run<'_> {
         let mut builder = ProgramBuilder::new(graph);
         if let Some(encoder) = self.weights.encoder() {
             self.add_similarities(&mut builder, encoder, lengths, loss, |_| Mode::Evaluate)?;
+            self.tile_rows(&mut builder);
             builder.finish(name);
             return Ok(());
         }
@@ -340,6 +350,7 @@ impl Run<'_> {
         if let ([_, Some(rewards)], Some(preferences)) = (self.rewards, self.shape.objective.preferences) {
             self.add_preferences(&mut builder, &inputs, &preferences, [loss, rewards], Mode::Evaluate)?;
             builder.ports.loss = Some(loss);
+            self.tile_rows(&mut builder);
             builder.finish(name);
             return Ok(());
         }
@@ -348,8 +359,16 @@ impl Run<'_> {
         let op = HeadLoss { chunk: self.shape.head_chunk, smoothing: 0.0, cap: self.weights.logit_cap() };
         builder.push_into(op, &[hidden, head, targets], &[Some(loss)])?;
         builder.ports.loss = Some(loss);
+        self.tile_rows(&mut builder);
         builder.finish(name);
         Ok(())
+    }
+
+    /// Lets the forward pass so far work through rows tile by tile, where that is wanted.
+    fn tile_rows(&self, builder: &mut ProgramBuilder) {
+        if let Some(rows) = self.shape.sequence_tile {
+            tile_rows(builder, rows);
+        }
     }
 
     /// Appends both passes of an encoder, through the anchors and through their candidates, and their loss. The ports of

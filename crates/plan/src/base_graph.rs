@@ -30,6 +30,7 @@ pub(crate) fn built(request: &Request, settings: &Settings, programs: Programs) 
         evaluates: request.evaluates && has_all,
         sample_prefill: request.sample_prefill.filter(|_| has_all),
         frozen: request.frozen.clone(),
+        sequence_tile: settings.levers.sequence_tile,
         adapters: request.adapters.clone(),
     };
     let graph = build_training(&request.model, &request.optimizer, &shape)?;

@@ -48,5 +48,5 @@ pub use recomputed::{Recomputed, recomputed};
 pub use request::{PlanError, Request};
 pub use saved::saved_activations;
 pub use search::{Found, Misfit, Nearest, can_fit, search};
-pub use settings::{Average, Excluded, Level, LeverRequest, Levers, Precision, Recompute, Settings};
+pub use settings::{Average, Excluded, Level, LeverRequest, Levers, Precision, Recompute, SequenceTile, Settings};
 pub use validate::{PlanViolation, validate};

@@ -44,6 +44,9 @@ pub struct Levers {
     pub optimizer_state: StateFormat,
     /// The moving average of the weights, if one is wanted.
     pub average: Option<Average>,
+    /// Rows that blocks pass through their feed-forward layers at a time; `None`: all.
+    #[serde(default)]
+    pub sequence_tile: Option<usize>,
     /// What is recomputed in the backward pass.
     pub recompute: Recompute,
     /// Blocks, counted from the first, whose kept activations wait on the host.
@@ -64,6 +67,7 @@ impl Default for Levers {
             base_weights: None,
             optimizer_state: StateFormat::F32,
             average: None,
+            sequence_tile: None,
             recompute: Recompute::all(Level::None),
             activation_offload: 0,
             update_in_backward: false,
@@ -83,6 +87,8 @@ pub struct LeverRequest {
     pub optimizer_state: Option<StateFormat>,
     /// A moving average of the weights.
     pub average: Option<Average>,
+    /// Whether blocks pass tiles of rows through their feed-forward layers; `None`: if nothing fits otherwise.
+    pub sequence_tile: Option<SequenceTile>,
     /// What is recomputed in the backward pass; `None`: the search chooses.
     pub recompute: Option<Recompute>,
     /// The part of the blocks, from 0 to 1 and from the first on, whose kept activations wait on the host; `None`: the
@@ -108,10 +114,30 @@ impl LeverRequest {
             base_weights: self.base_weights,
             optimizer_state: self.optimizer_state.unwrap_or(StateFormat::F32),
             average: self.average,
+            sequence_tile: self.sequence_tile.and_then(SequenceTile::rows),
             recompute: kept.recompute,
             activation_offload: kept.sent_blocks,
             update_in_backward: self.update_in_backward.unwrap_or(false),
             optimizer_offload,
+        }
+    }
+}
+
+/// Whether blocks pass all rows through their feed-forward layers at a time, or tiles of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SequenceTile {
+    /// All rows.
+    Off,
+    /// This many.
+    Rows(usize),
+}
+
+impl SequenceTile {
+    /// Rows of a tile; `None` if there are none.
+    pub fn rows(self) -> Option<usize> {
+        match self {
+            Self::Off => None,
+            Self::Rows(rows) => Some(rows),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::SessionError;
 use plimsoll_exec::{Device, DeviceError};
 use plimsoll_graph::MemoryId;
-use plimsoll_plan::{Found, Plan, Request, search};
+use plimsoll_plan::{Found, Plan, Request, SequenceTile, search};
 use plimsoll_train::{Engine, RunFolder, TrainError};
 use plimsoll_units::Bytes;
 use std::fmt::Display;
@@ -43,6 +43,8 @@ pub fn same_sums(request: &Request, found: &Found) -> Request {
     request.micro_batch = Some(found.plan.micro_batch);
     request.levers.head_chunk = Some(found.settings.head_chunk);
     request.levers.attention_rows = Some(found.settings.levers.attention_rows);
+    request.levers.sequence_tile =
+        Some(found.settings.levers.sequence_tile.map_or(SequenceTile::Off, SequenceTile::Rows));
     request
 }
 

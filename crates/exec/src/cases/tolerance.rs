@@ -11,10 +11,11 @@ pub fn allowed(on: DeviceKind, case: &Case, output: usize, expected: f64, larges
     if case.outputs[output].dtype == DType::I32 {
         return 0.0;
     }
-    let between = match on {
-        DeviceKind::Cpu => rounds_on_processor(case, output),
-        DeviceKind::Cuda => rounds_between(case, output),
-    };
+    let between = rounds_in_chain(case)
+        + match on {
+            DeviceKind::Cpu => rounds_on_processor(case, output),
+            DeviceKind::Cuda => rounds_between(case, output),
+        };
     (2e-5 + between) * (1.0 + largest) + rounding(case.compared_in(output), expected)
 }
 
@@ -42,6 +43,17 @@ fn rounds_between(case: &Case, output: usize) -> f64 {
         },
         _ => 0.0,
     }
+}
+
+/// The same for the tensors that the ops of a chain pass to each other, each of which is rounded to 16 bits if the operands are.
+fn rounds_in_chain(case: &Case) -> f64 {
+    let ops = match &case.example.op {
+        Op::ByRows(op) => op.chain.ops.len(),
+        Op::ByRowsGrad(op) => op.first.ops.len(),
+        _ => return 0.0,
+    };
+    let half = case.example.inputs.iter().map(|(ty, _)| ty.dtype).find(|dtype| dtype.is_half());
+    half.map_or(0.0, |dtype| ops as f64 * rounding(dtype, 1.0))
 }
 
 /// The same on a processor, which rounds operands of products to `Bf16` only if it has instructions for it.

@@ -18,6 +18,7 @@ mod attention_grad;
 mod attention_products;
 mod await_transfer;
 mod blas;
+mod by_rows;
 mod cached_attention;
 mod cast;
 mod ceilings;

@@ -6,6 +6,7 @@
 mod add;
 mod attention;
 mod await_transfer;
+mod by_rows;
 mod cached_attention;
 mod cast;
 mod clamped_swiglu;

@@ -7,8 +7,8 @@ use plimsoll_exec::cuda::CudaOptions;
 use plimsoll_exec::{CpuDevice, Device, DeviceError, converted, joined, normal_pair, philox, remainders, run_program};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::{
-    Contrastive, DType, Graph, Init, Objective, Optimizer, Products, ProgramKind, Scalars, Target, Targets, TensorId,
-    TrainShape, build_training,
+    Contrastive, DType, Graph, Init, Objective, Op, Optimizer, Products, ProgramKind, Scalars, Target, Targets,
+    TensorId, TrainShape, build_training,
 };
 use plimsoll_plan::{Level, Levers, Plan, Precision, Recompute, lay_out, validate};
 
@@ -381,6 +381,37 @@ fn an_offloaded_optimizer_trains_as_one_on_the_card() {
     let memory = device.memory();
     let (_, plan) = run.plan(CARD);
     assert_eq!(memory.arenas.map(|_, arena| arena.touched_bytes), plan.arenas());
+}
+
+/// Blocks that pass tiles of four rows through their feed-forward layers train as with all rows at a time, to rounding, and to
+/// the bit with any other levers.
+#[test]
+fn invariant_5_levers_tiles_of_the_sequence_train_as_all_of_it() {
+    let machine = Machine::of("");
+    for (name, model) in [("Llama", llama()), ("T5", t5()), ("OLMo 2", decoder("olmo2", ""))] {
+        let whole = Run::of(model);
+        let shape = TrainShape { sequence_tile: Some(4), ..whole.shape.clone() };
+        let tiled = Run { shape, ..whole.clone() };
+        let (graph, plan) = tiled.plan(CARD);
+        let nodes = graph.programs.iter().flat_map(|program| &program.nodes);
+        let joined = nodes.filter(|node| matches!(node.op, Op::ByRows(_) | Op::ByRowsGrad(_))).count();
+        // In both programs of a micro-batch: one in the forward pass, and one in the backward pass.
+        assert_eq!(joined > 0, name != "T5", "{name}");
+        let of = |run: &Run| {
+            machine.reset("");
+            let mut device = machine.device(CudaOptions::default()).expect("a card");
+            let result = run.train(&mut device, CARD).expect("trains");
+            (result, device.memory().arenas.map(|_, arena| arena.touched_bytes))
+        };
+        let ((losses, weights), memory) = of(&tiled);
+        assert_eq!(memory, plan.arenas(), "{name}");
+        let ((expected_losses, expected_weights), _) = of(&whole);
+        assert!(distance(&losses, &expected_losses) < 1e-4, "{name}: {losses:?}, not {expected_losses:?}");
+        assert!(distance(&weights, &expected_weights) < 2e-2, "{name}");
+        let levers = Levers { recompute: Recompute::all(Level::Block), activation_offload: 1, ..Levers::default() };
+        let (with_levers, _) = of(&tiled.levers(levers));
+        assert_eq!(with_levers, (losses, weights), "{name}");
+    }
 }
 
 /// Three blocks, so that one is copied while the next is computed.

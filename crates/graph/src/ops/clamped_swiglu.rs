@@ -61,6 +61,10 @@ impl Operation for ClampedSwiglu {
         Ok(vec![self.result("clamped_swiglu", x)?])
     }
 
+    fn is_by_rows(&self) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         15 * io.outputs[0].elements() as u64
     }

@@ -27,6 +27,10 @@ impl Operation for ExactGelu {
         &[(0, 0)]
     }
 
+    fn is_by_rows(&self) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         20 * io.outputs[0].elements() as u64
     }

@@ -59,6 +59,10 @@ impl Operation for Gated {
         &[(0, 0), (1, 0)]
     }
 
+    fn is_by_rows(&self) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         11 * io.outputs[0].elements() as u64
     }

@@ -27,6 +27,10 @@ impl Operation for Gelu {
         &[(0, 0)]
     }
 
+    fn is_by_rows(&self) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         10 * io.outputs[0].elements() as u64
     }

@@ -59,6 +59,10 @@ impl Operation for LayerNorm {
         rows_in_single(io.inputs[0], if self.bias { 2 } else { 1 }, 2, target)
     }
 
+    fn is_by_rows(&self) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         8 * io.outputs[0].elements() as u64
     }

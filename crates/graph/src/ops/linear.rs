@@ -149,12 +149,16 @@ impl Operation for Linear {
         Some([io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns()])
     }
 
+    fn is_by_rows(&self) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
     }
 
-    fn with_codes(&self, codes: WeightCodes) -> Option<Op> {
-        (self.layout == WeightLayout::OutIn).then(|| QuantizedLinear { codes, bias: self.bias }.into())
+    fn with_codes(&self, index: usize, codes: WeightCodes) -> Option<Op> {
+        (index == 1 && self.layout == WeightLayout::OutIn).then(|| QuantizedLinear { codes, bias: self.bias }.into())
     }
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
@@ -215,8 +219,8 @@ impl Operation for LinearInputGrad {
         product_flops(io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns())
     }
 
-    fn with_codes(&self, codes: WeightCodes) -> Option<Op> {
-        (self.layout == WeightLayout::OutIn).then(|| QuantizedLinearInputGrad { codes }.into())
+    fn with_codes(&self, index: usize, codes: WeightCodes) -> Option<Op> {
+        (index == 1 && self.layout == WeightLayout::OutIn).then(|| QuantizedLinearInputGrad { codes }.into())
     }
 
     fn examples() -> Vec<Example> {

@@ -45,6 +45,10 @@ impl Operation for LinearAdd {
         Some([io.inputs[1].rows(), io.inputs[1].columns(), io.outputs[0].columns()])
     }
 
+    fn is_by_rows(&self) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         product_flops(io.inputs[1].rows(), io.inputs[1].columns(), io.outputs[0].columns())
     }

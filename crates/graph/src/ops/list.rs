@@ -82,6 +82,7 @@ ops! { $
     add: Add;
     attention: Attention, AttentionGrad;
     await_transfer: AwaitTransfer;
+    by_rows: ByRows, ByRowsGrad;
     cached_attention: CachedAttention;
     cast: Cast;
     clamped_swiglu: ClampedSwiglu, ClampedSwigluGrad;

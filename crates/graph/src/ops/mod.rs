@@ -13,8 +13,10 @@ mod add;
 mod attention;
 mod await_transfer;
 mod backward;
+mod by_rows;
 mod cached_attention;
 mod cast;
+mod chain;
 mod check;
 mod clamped_swiglu;
 mod contrastive_loss;
@@ -56,6 +58,7 @@ mod working;
 
 pub use crate::optimizers::StateFormat;
 pub use backward::{Backward, Emit};
+pub use chain::{Chain, ChainOp, Slot, Tile, Workspace};
 pub use example::{Example, Fill};
 pub use inner_parts::InnerParts;
 pub use list::*;
@@ -234,6 +237,12 @@ pub trait Operation {
         false
     }
 
+    /// Whether each row of its results depends only on the same row of operands with rows (B, T, ..), and on weights, and
+    /// no result counts rows.
+    fn is_by_rows(&self) -> bool {
+        false
+    }
+
     /// Where its nodes run.
     fn home(&self) -> Home {
         Home::Device
@@ -254,9 +263,9 @@ pub trait Operation {
         None
     }
 
-    /// This product with its weight in codes, followed by their scales among the operands; `None` if there is no such
-    /// op.
-    fn with_codes(&self, _codes: WeightCodes) -> Option<Op> {
+    /// This op with a weight, operand `_index`, in codes, followed by their scales among the operands; `None` if there is no
+    /// such op.
+    fn with_codes(&self, _index: usize, _codes: WeightCodes) -> Option<Op> {
         None
     }
 

@@ -28,6 +28,10 @@ impl Operation for Relu {
         &[(0, 0)]
     }
 
+    fn is_by_rows(&self) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         io.outputs[0].elements() as u64
     }

@@ -74,6 +74,10 @@ impl Operation for RmsNorm {
         group_rows(self.unit_offset, io.inputs[1], 2, target)
     }
 
+    fn is_by_rows(&self) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         4 * io.outputs[0].elements() as u64
     }

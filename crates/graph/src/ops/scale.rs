@@ -25,6 +25,10 @@ impl Operation for Scale {
         &[(0, 0)]
     }
 
+    fn is_by_rows(&self) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         io.outputs[0].elements() as u64
     }

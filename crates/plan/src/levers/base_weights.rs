@@ -28,22 +28,25 @@ pub fn base_weights(graph: &mut Graph, format: WeightCodes) {
         coded.insert(tensor, scales);
     }
     for node in graph.programs.iter_mut().flat_map(|program| &mut program.nodes) {
-        let Some(place) = node.inputs.iter().position(|input| coded.contains_key(input)) else { continue };
-        node.op = node.op.with_codes(format).expect("only such products read the weight");
-        let scales = &coded[&node.inputs[place]];
-        node.inputs.insert_many(place + 1, scales.iter().copied());
+        // From the last on, so that scales do not move the weights that are yet to come.
+        for place in (0..node.inputs.len()).rev() {
+            let Some(scales) = coded.get(&node.inputs[place]) else { continue };
+            node.op = node.op.with_codes(place, format).expect("only such products read the weight");
+            node.inputs.insert_many(place + 1, scales.iter().copied());
+        }
     }
 }
 
 /// The indices of the frozen parameters that a format can store.
 pub(crate) fn quantizable(graph: &Graph, format: WeightCodes) -> Vec<usize> {
-    let mut readers = HashMap::<TensorId, Vec<&Node>>::new();
+    let mut readers = HashMap::<TensorId, Vec<(&Node, usize)>>::new();
     for node in graph.programs.iter().flat_map(|program| &program.nodes) {
-        for &input in &node.inputs {
-            readers.entry(input).or_default().push(node);
+        for (place, &input) in node.inputs.iter().enumerate() {
+            readers.entry(input).or_default().push((node, place));
         }
     }
-    let takes_codes = |node: &&Node| node.block.is_some() && node.op.with_codes(format).is_some();
+    let takes_codes =
+        |(node, place): &(&Node, usize)| node.block.is_some() && node.op.with_codes(*place, format).is_some();
     let is_quantizable = |tensor: TensorId| {
         let readers = readers.get(&tensor).map_or(&[][..], Vec::as_slice);
         format.codes(&graph[tensor].ty).is_some() && !readers.is_empty() && readers.iter().all(takes_codes)

@@ -20,6 +20,7 @@ mod places;
 mod precision;
 mod recompute;
 mod room;
+mod sequence_tile;
 mod settle;
 mod update_in_backward;
 
@@ -39,6 +40,7 @@ pub(crate) use places::{MOST_KINDS, Place as NodePlace, Places};
 pub use precision::precision;
 pub(crate) use recompute::{Uses, remade};
 pub use recompute::{recompute, recompute_ladder};
+pub(crate) use sequence_tile::in_tiles;
 pub use settle::settle;
 pub use update_in_backward::{join_update, update_in_backward, update_in_backward_excluded};
 
@@ -101,8 +103,9 @@ pub(crate) trait Lever: Sync {
 }
 
 /// All levers, in the order in which they are shown.
-pub(crate) const LEVERS: [&dyn Lever; 10] = [
+pub(crate) const LEVERS: [&dyn Lever; 11] = [
     &recompute::RecomputeLever,
+    &sequence_tile::SequenceTileLever,
     &activation_offload::ActivationOffloadLever,
     &offload::OffloadLever,
     &precision::PrecisionLever,

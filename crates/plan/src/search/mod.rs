@@ -23,7 +23,7 @@ mod tests;
 use crate::base_graph::Programs;
 use crate::candidate::{Candidate, plan_candidate, plan_layout};
 use crate::layout::{Attempt, Layout};
-use crate::levers::divisors;
+use crate::levers::{divisors, in_tiles};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use crate::settings::Settings;
@@ -104,9 +104,10 @@ fn shortfall(lacking: &PerMemory<Bytes>) -> f64 {
 pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError> {
     let builder = Builder::new(request);
     let search = Search::new(&builder, Fineness::PLAN)?;
-    match search.cheapest()? {
-        Some(best) => found(&search, best).map(Ok),
-        None => {
+    match (search.cheapest()?, in_tiles(request)) {
+        (Some(best), _) => found(&search, best).map(Ok),
+        (None, Some(tiled)) => self::search(&tiled),
+        (None, None) => {
             let misfit = misfit(&search)?;
             // The bound on the bytes of an encoder's plan can be above them, by up to one part in a hundred.
             let fitting = if misfit.largest_short() == Bytes::ZERO { search.roomy_that_fits()? } else { None };
@@ -120,12 +121,16 @@ pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError
 
 /// The predicted step of the plan that [`search`] finds; `None` if nothing fits.
 pub(crate) fn shortest_step(request: &Request) -> Result<Option<Seconds>, PlanError> {
-    Ok(best(request, Fineness::PLAN)?.map(|best| best.step))
+    match (best(request, Fineness::PLAN)?, in_tiles(request)) {
+        (None, Some(tiled)) => shortest_step(&tiled),
+        (best, _) => Ok(best.map(|best| best.step)),
+    }
 }
 
 /// Whether anything fits that the request leaves open. Packs only the few points with the most room.
 pub fn can_fit(request: &Request) -> Result<bool, PlanError> {
-    fits_at(request, Fineness::HINT)
+    Ok(fits_at(request, Fineness::HINT)?
+        || in_tiles(request).map_or(Ok(false), |tiled| fits_at(&tiled, Fineness::HINT))?)
 }
 
 /// The same on axes of this fineness.

@@ -10,3 +10,4 @@ mod prices;
 mod queues;
 mod search;
 mod sent;
+mod sequence_tile;

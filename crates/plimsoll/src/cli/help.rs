@@ -229,6 +229,7 @@ const GROUPS: &[Group] = &[
             ("disable-cudagraphs", ""),
             ("tf32", ""),
             ("head-chunk", ""),
+            ("sequence-tile", ""),
             ("attention-rows", ""),
             ("loss-scale", ""),
             ("machine", ""),

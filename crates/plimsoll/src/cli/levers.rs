@@ -2,7 +2,7 @@
 
 use super::options::{AutoOr, auto_or, auto_or_size, part_from_zero, positive_size};
 use crate::streams::talk;
-use ::plimsoll_plan::{Average, Level, LeverRequest, Precision, Recompute};
+use ::plimsoll_plan::{Average, Level, LeverRequest, Precision, Recompute, SequenceTile};
 use clap::{Args, ValueEnum};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{DeviceKind, MemoryId, WeightCodes};
@@ -46,6 +46,10 @@ pub(super) struct LeverArgs {
     /// Rows of logits that the output head computes at a time
     #[arg(long, value_name = "N", value_parser = auto_or_size, default_value = "auto")]
     head_chunk: AutoOr<usize>,
+    /// Tokens that pass through a block's feed-forward layer at a time, which keeps the memory of long samples small: `off`
+    /// (all), or a multiple of 128. `auto` uses tiles only if nothing fits without
+    #[arg(long, value_name = "N", value_parser = |text: &str| auto_or(text, tile), default_value = "auto")]
+    sequence_tile: AutoOr<Tile>,
     /// Rows of attention scores computed at a time, per thread
     #[arg(long, value_name = "N", value_parser = auto_or_size, default_value = "auto")]
     attention_rows: AutoOr<usize>,
@@ -106,6 +110,32 @@ impl std::fmt::Display for Sent {
             0.0 => f.write_str("off"),
             1.0 => f.write_str("blocks"),
             part => part.fmt(f),
+        }
+    }
+}
+
+/// `--sequence-tile`, unless it is `auto`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tile(SequenceTile);
+
+/// Tiles begin at addresses that cards' kernels can read vectors from.
+const TILE_MULTIPLE: usize = 128;
+
+fn tile(text: &str) -> Result<Tile, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "off" | "none" | "false" => Ok(Tile(SequenceTile::Off)),
+        other => match positive_size(other) {
+            Ok(rows) if rows.is_multiple_of(TILE_MULTIPLE) => Ok(Tile(SequenceTile::Rows(rows))),
+            _ => Err(format!("must be auto, off, or a multiple of {TILE_MULTIPLE} tokens")),
+        },
+    }
+}
+
+impl std::fmt::Display for Tile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            SequenceTile::Off => f.write_str("off"),
+            SequenceTile::Rows(rows) => rows.fmt(f),
         }
     }
 }
@@ -222,6 +252,7 @@ impl LeverArgs {
                     SpaceChoice::Host => MemoryId::HOST,
                 },
             }),
+            sequence_tile: self.sequence_tile.given().map(|Tile(tile)| tile),
             recompute: self.recompute.given().map(|choice| match choice {
                 RecomputeChoice::Level(level) => Recompute::all(level),
                 RecomputeChoice::Blocks(blocks) => Recompute { blocks, first: Level::Block, rest: Level::Cheap },
@@ -268,6 +299,7 @@ impl LeverArgs {
             "optimizer_state": name(&self.optimizer_state),
             "update_in_backward": name(&self.update_in_backward),
             "head_chunk": resolved.head_chunk,
+            "sequence_tile": resolved.levers.sequence_tile.map_or_else(|| json!("off"), |rows| json!(rows)),
             "attention_rows": resolved.levers.attention_rows,
         });
         let map = settings.as_object_mut().expect("an object literal");

@@ -623,13 +623,13 @@ fn help_names_the_flags() {
             "--data --tokenizer --model --init --vram --vram-auto --vram-margin --seq-len --global-batch --micro-batch \
              --max-steps --epochs --duration --learning-rate --warmup-steps --weight-decay --grad-clip --dropout --seed \
              --eval-every --checkpoint-every --keep-checkpoints --resume --name --threads --blas --recompute --activation-offload --optimizer-offload --host-ram --precision \
-             --base-weights --optimizer-state --update-in-backward --head-chunk --attention-rows --ema --ema-space --loss-scale --config --runs-dir --cache-dir \
+             --base-weights --optimizer-state --update-in-backward --head-chunk --sequence-tile --attention-rows --ema --ema-space --loss-scale --config --runs-dir --cache-dir \
              --json",
         ),
         (
             "plan",
             "--model --vram --seq-len --global-batch --micro-batch --threads --recompute --activation-offload --optimizer-offload --host-ram \
-             --precision --optimizer-state --update-in-backward --head-chunk --attention-rows --ema --explain --json --html --svg",
+             --precision --optimizer-state --update-in-backward --head-chunk --sequence-tile --attention-rows --ema --explain --json --html --svg",
         ),
         (
             "bench",

@@ -3,7 +3,7 @@
 use crate::support::{GLOBAL_BATCH, Setup, all_losses, assert_close, bits, encoders, families, preferences, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
-use plimsoll_graph::{MemoryId, Optimizer, Targets, TrainShape};
+use plimsoll_graph::{MemoryId, Op, Optimizer, Targets, TrainShape};
 use plimsoll_plan::{
     Average, CurvePoint, Level, LeverRequest, Levers, Machine, NodeSet, Plan, Precision, Rates, Recompute, Request,
     curve,
@@ -58,6 +58,37 @@ fn invariant_5_levers_the_head_chunk_does_not_change_the_losses() {
         for head_chunk in [1, 7, 32, 10 * rows] {
             assert_equal_to_rounding(&format!("{family}, head chunk {head_chunk}"), &losses(head_chunk), &whole);
         }
+    }
+}
+
+/// Runs of families whose blocks have no dropout after attention, with tiles of this many rows, which do not divide the rows of a
+/// micro-batch.
+fn in_tiles(rows: usize) -> impl Iterator<Item = (&'static str, Setup)> {
+    let tiled = move |(family, setup): (&'static str, Setup)| {
+        let shape = TrainShape { sequence_tile: Some(rows), ..setup.shape.clone() };
+        let setup = Setup { shape, ..setup };
+        let (graph, _) = setup.plan();
+        let nodes = graph.programs.iter().flat_map(|program| &program.nodes);
+        let tiled = nodes.filter(|node| matches!(node.op, Op::ByRows(_) | Op::ByRowsGrad(_))).count();
+        (tiled > 0).then_some((family, setup))
+    };
+    families().into_iter().chain(preferences()).filter_map(tiled)
+}
+
+#[test]
+fn invariant_5_levers_the_sequence_tile_does_not_change_the_losses() {
+    let named = in_tiles(11).map(|(family, _)| family).collect::<Vec<_>>();
+    assert!(
+        ["Llama", "Llama, packed", "Llama on preferences"].iter().all(|family| named.contains(family)),
+        "{named:?}"
+    );
+    for rows in [11, 64] {
+        in_tiles(rows).collect::<Vec<_>>().into_par_iter().for_each(|(family, setup)| {
+            let tiled = with_micro_batch(&setup, 4);
+            let shape = TrainShape { sequence_tile: None, ..tiled.shape.clone() };
+            let whole = Setup { shape, ..tiled.clone() }.losses();
+            assert_equal_to_rounding(&format!("{family}, {rows} rows"), &tiled.losses(), &whole);
+        });
     }
 }
 
@@ -125,6 +156,7 @@ fn invariant_5_levers_bytes_and_time_change_but_not_a_bit() {
     let of_families = families()
         .into_iter()
         .chain(preferences())
+        .chain(in_tiles(11).take(1))
         .flat_map(|(family, setup)| [4, GLOBAL_BATCH].map(|n| (family, setup.clone(), n)));
     let of_encoders = encoders().into_iter().map(|(family, setup)| (family, setup, GLOBAL_BATCH));
     of_families.chain(of_encoders).collect::<Vec<_>>().into_par_iter().for_each(|(family, setup, micro_batch)| {
@@ -214,6 +246,7 @@ fn invariant_3_exact_every_combination_measures_what_was_planned() {
             attention_rows: [64, 4][case / 3 % 2],
             precision,
             base_weights: None,
+            sequence_tile: None,
             optimizer_state: states[case % 3],
             average: (case % 5 == 0).then_some(Average { decay: 0.9, memory }),
             recompute: Recompute { blocks: 1, first: levels[case / 2 % 4], rest: levels[case % 4] },

@@ -5,6 +5,7 @@ mod add;
 mod attention;
 mod attention_tensor;
 mod await_transfer;
+mod by_rows;
 mod cached_attention;
 mod cast;
 mod clamped_swiglu;
