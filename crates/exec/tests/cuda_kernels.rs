@@ -27,12 +27,12 @@ use plimsoll_fake_cuda::shadow::{Mode, Rights};
 use plimsoll_fake_cuda::trace::Counters;
 use plimsoll_fake_cuda::workbench::{ORDERS, Shape, Workbench};
 use plimsoll_graph::ops::{
-    Add, Attention, AttentionGrad, CachedAttention, Cast, ClampedSwiglu, ClampedSwigluGrad, Combine, CombineWeightGrad,
-    Dispatch, Dropout, DropoutKey, Embedding, EmbeddingGrad, ExpertLinear, ExpertLinearInputGrad,
-    ExpertLinearWeightGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad,
-    LinearWeightGrad, MovingAverage, Nature, ParameterUpdate, Pool, PoolGrad, Pooling, Positions, PositionsGrad,
-    PreferenceKind, PreferenceLoss, PreferenceLossGrad, RelativeBias, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route,
-    RouteGrad, RouterLoss, StateFormat, TakeRow, Transfer, WeightFormat, WeightLayout,
+    Add, Attention, AttentionGrad, CachedAttention, Cast, ClampedSwiglu, ClampedSwigluGrad, ColumnScale,
+    ColumnScaleGrad, Combine, CombineWeightGrad, Dispatch, Dropout, DropoutKey, Embedding, EmbeddingGrad, ExpertLinear,
+    ExpertLinearInputGrad, ExpertLinearWeightGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear,
+    LinearInputGrad, LinearWeightGrad, LowRankNorm, MovingAverage, Nature, ParameterUpdate, Pool, PoolGrad, Pooling,
+    Positions, PositionsGrad, PreferenceKind, PreferenceLoss, PreferenceLossGrad, RelativeBias, RmsNorm, RmsNormGrad,
+    RopeScaling, Rotary, Route, RouteGrad, RouterLoss, StateFormat, TakeRow, Transfer, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Products, Scalars, Target, TensorType};
@@ -303,6 +303,8 @@ fn vectors_and_edges_of_tiles_are_correct() {
         case(norm, &[x, x, &[328], rows, rows, x]),
         case(RmsNorm { eps: 1e-5, unit_offset: false }, &[x, &[328]]),
         rms_norm_grad(x, 328, true),
+        case(ColumnScale { bias: true }, &[x, &[328], &[328], &[328]]),
+        column_scale_grad(x),
         integers(case(Embedding, &[&[1, 5], &[9, 24]]), 0, Fill::Index(9)),
         integers(
             case(EmbeddingGrad { vocab_size: 9, accumulate: false }, &[&[2, 150, 24], &[2, 150]]),
@@ -354,6 +356,9 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
         rms_norm_grad(x, 128, true),
         rms_norm_grad(x, 64, false),
         bias_grad(x),
+        case(ColumnScale { bias: true }, &[x, &[512], &[512], &[512]]),
+        column_scale_grad(x),
+        case(LowRankNorm { scale: 0.01 }, &[&[512], &[64, 512], &[512, 64]]),
         integers(case(expert_bias, &[x, x, &[9]]), 2, Fill::Bounds(64)),
         integers(case(Embedding, &[rows, &[64, 512]]), 0, Fill::Index(64)),
         case(Route { experts_per_token: 4, normalized: true, sums: true }, &[x]),
@@ -425,8 +430,17 @@ fn elementwise(example: &Example, shape: &[usize]) -> Option<Example> {
 
 /// Whether scratch, for parts of sums or a table, is a large part of the traffic if there are few rows.
 fn sums_parts(example: &Example) -> bool {
-    use Op::{LayerNormGrad, LinearWeightGrad, RmsNormGrad, Rotary, Route, RouterLoss};
-    matches!(example.op, LayerNormGrad(_) | LinearWeightGrad(_) | RmsNormGrad(_) | Rotary(_) | Route(_) | RouterLoss(_))
+    use Op::{ColumnScaleGrad, LayerNormGrad, LinearWeightGrad, RmsNormGrad, Rotary, Route, RouterLoss};
+    matches!(
+        example.op,
+        ColumnScaleGrad(_)
+            | LayerNormGrad(_)
+            | LinearWeightGrad(_)
+            | RmsNormGrad(_)
+            | Rotary(_)
+            | Route(_)
+            | RouterLoss(_)
+    )
 }
 
 /// How many times requests may access each moved byte, ignoring caches, with 64 rows of 512 channels. A kernel that
@@ -437,6 +451,8 @@ fn most_requested(example: &Example) -> f64 {
         Op::LayerNorm(_) => 3.0,
         // A row twice.
         Op::RmsNorm(_) => 2.0,
+        // Magnitudes and norms for every part, which is one row here.
+        Op::ColumnScaleGrad(_) => 1.65,
         // The weight for every part, statistics for every warp.
         Op::LayerNormGrad(_) => 1.22,
         // The weight for each of these few short rows.
@@ -482,7 +498,11 @@ fn parts_of_sums_and_tables_are_small_with_many_rows() {
                 (rms_norm_grad(&rows(4096), 64, residual), dtype),
             ]);
         }
-        cases.extend([(bias_grad(&rows(4096)), dtype), (case(rotary(), &[&[1, 128, 2048]]), dtype)]);
+        cases.extend([
+            (column_scale_grad(&rows(4096)), dtype),
+            (bias_grad(&rows(4096)), dtype),
+            (case(rotary(), &[&[1, 128, 2048]]), dtype),
+        ]);
     }
     cases.into_par_iter().for_each(|(example, dtype)| {
         assert!(sums_parts(&example));
@@ -562,6 +582,11 @@ fn rms_norm_grad(x: &[usize], of_group: usize, residual: bool) -> Example {
     let op = RmsNormGrad { unit_offset: false, weight: true, residual, accumulate: false };
     let statistics = [x[0], x[1], x[2] / of_group];
     case(op, &[x, x, &[of_group], &statistics, x][..if residual { 5 } else { 4 }])
+}
+
+fn column_scale_grad(x: &[usize]) -> Example {
+    let columns = &x[2..];
+    case(ColumnScaleGrad { magnitude: true, accumulate: true }, &[x, x, columns, columns])
 }
 
 /// The gradient of a linear layer whose weight is not trained.

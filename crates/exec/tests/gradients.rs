@@ -33,6 +33,11 @@ fn is_tested(op: &Op) -> bool {
     is_differentiable(op.variant()) && !is_excluded
 }
 
+/// The operand that is a constant to the op's gradient, as a parameter of a case.
+fn constant(op: &Op) -> Option<&'static str> {
+    matches!(op, Op::ColumnScale(_)).then_some("input2")
+}
+
 type Values = HashMap<TensorId, Value<f64>>;
 
 /// A graph with one node, its gradient, and everything needed to run both.
@@ -200,6 +205,9 @@ fn every_gradient_agrees_with_finite_differences_with_frozen_operands() {
             let alone = BTreeSet::from([name.clone()]);
             let all_others = names.difference(&alone).cloned().collect();
             for frozen in [alone, all_others] {
+                if constant(&example.op).is_some_and(|constant| !frozen.contains(constant)) && frozen.len() > 1 {
+                    continue;
+                }
                 let case = build(&example, &frozen, &mut Noise::new(seed));
                 assert!(
                     !case.graph.tensors.iter().any(|t| frozen.iter().any(|name| *t.name == *format!("{name}.grad")))

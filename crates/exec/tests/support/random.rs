@@ -2,12 +2,12 @@
 
 use plimsoll_exec::cases::Noise;
 use plimsoll_graph::ops::{
-    Activation, Add, Attention, AttentionGrad, ClampedSwiglu, ClampedSwigluGrad, Combine, CombineWeightGrad, Dispatch,
-    Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad, GradNorm, HeadLogProbs, HeadLogProbsGrad,
-    HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, MovingAverage,
-    PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate, PreferenceKind, PreferenceLoss, PreferenceLossGrad,
-    RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat,
-    WeightFormat, WeightLayout,
+    Activation, Add, Attention, AttentionGrad, ClampedSwiglu, ClampedSwigluGrad, ColumnScale, ColumnScaleGrad, Combine,
+    CombineWeightGrad, Dispatch, Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad, GradNorm,
+    HeadLogProbs, HeadLogProbsGrad, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad,
+    LinearWeightGrad, LowRankNorm, MovingAverage, PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate, PreferenceKind,
+    PreferenceLoss, PreferenceLossGrad, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route,
+    RouteGrad, StateFormat, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{DType, Example, Fill, Op, Scalars, TensorType};
@@ -204,5 +204,12 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         fill(case(CombineWeightGrad.into(), &[x, rows_of_experts, choices]), 2, Fill::Permutation),
         case(rotary.into(), &[&[b, t, heads * 2 * d]]),
         fill(case(rms_norm_grad.into(), rms_norm_inputs), 3, Fill::Positive),
+        fill(with_bias(ColumnScale { bias }.into(), &[x, &x[2..], &x[2..]], &x[2..]), 2, Fill::Positive),
+        fill(
+            case(ColumnScaleGrad { magnitude: trained, accumulate }.into(), &[x, x, &x[2..], &x[2..]]),
+            3,
+            Fill::Positive,
+        ),
+        fill(case(LowRankNorm { scale: 0.01 }.into(), &[&[c], &[o, c], &[c, o]]), 0, Fill::Positive),
     ]
 }

@@ -86,6 +86,7 @@ ops! { $
     cached_attention: CachedAttention;
     cast: Cast;
     clamped_swiglu: ClampedSwiglu, ClampedSwigluGrad;
+    column_scale: ColumnScale, ColumnScaleGrad;
     contrastive_loss: ContrastiveLoss, ContrastiveLossGrad;
     dispatch: Dispatch, Combine, CombineWeightGrad;
     dropout: Dropout;
@@ -101,6 +102,7 @@ ops! { $
     layer_norm: LayerNorm, LayerNormGrad;
     linear: Linear, LinearInputGrad, LinearWeightGrad;
     linear_add: LinearAdd;
+    low_rank_norm: LowRankNorm;
     moving_average: MovingAverage;
     paired_head_loss: PairedHeadLoss, PairedHeadLossGrad;
     parameter_update: ParameterUpdate;
