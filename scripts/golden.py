@@ -71,10 +71,12 @@ def random_batch(vocab_size: int, shape: tuple[int, int]) -> tuple[torch.Tensor,
 
 
 def adamw(model) -> torch.optim.AdamW:
-    """AdamW with weight decay for matrices and embeddings, not for biases and norms. Biases of experts are in one matrix."""
+    """AdamW with weight decay for matrices, embeddings and, as in the Trainer of transformers, magnitudes of DoRA, not for biases
+    and norms. Biases of experts are in one matrix."""
     decaying, others = [], []
     for name, parameter in model.named_parameters():
-        (decaying if parameter.dim() >= 2 and not name.endswith("_bias") else others).append(parameter)
+        decays = parameter.dim() >= 2 and not name.endswith("_bias") or ".lora_magnitude_vector." in name
+        (decaying if decays else others).append(parameter)
     groups = [{"params": decaying, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=BETAS, eps=EPS)
 
@@ -106,6 +108,7 @@ def stored_by_peft(name: str) -> list[tuple[str, Callable[[torch.Tensor], torch.
         return []
     of_base = ".lora_" not in name
     name = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".").replace(".default.", ".").removesuffix(".default")
+    name = name.replace(".lora_magnitude_vector.weight", ".lora_magnitude_vector")
     return [(name.removeprefix("base_model.model.") if of_base else name, lambda tensor: tensor)]
 
 

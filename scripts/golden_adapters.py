@@ -13,6 +13,9 @@ contains `adapters`, PEFT's adapter_config.json, in addition. Both matrices of a
     adapters_tied    the embedding of a Gemma, which scales it and has it as its head too
     adapters_plus    two layers of a Llama and its last norm, with LoRA+: the learning rate of second matrices is 4 times that of the
                      first
+    adapters_dora    DoRA of all linear layers of a Qwen2, some of which have a bias
+    adapters_dora_gpt2   DoRA of the packed layer of GPT-2
+    adapters_dora_phi3   DoRA of packed layers, which are several layers in our graph
     adapters_t5      layers of the encoder and of the decoder, with the factor for stable ranks
 
 usage:  python scripts/golden_adapters.py [OUT_DIR]
@@ -46,7 +49,9 @@ def with_adapters(model, std: float, **settings):
     generator = torch.Generator().manual_seed(golden.SEED + 2)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if ".lora_" in name:
+            if ".lora_magnitude_vector." in name:
+                parameter.normal_(1.0, 0.3, generator=generator)
+            elif ".lora_" in name:
                 parameter.normal_(0.0, std, generator=generator)
     return model
 
@@ -122,6 +127,33 @@ def plus():
     return tensors, config, adapter_json(model)
 
 
+def dora():
+    model = golden_decoders.tiny("qwen2")
+    config = golden.config_json(model)
+    model = with_adapters(
+        model, 0.3, r=3, lora_alpha=6, use_dora=True, target_modules="all-linear", rank_pattern={"up_proj": 1}, task_type="CAUSAL_LM"
+    )
+    return golden_decoders.golden_tensors(model), config, adapter_json(model)
+
+
+def dora_gpt2():
+    model = golden_gpt2.tiny_gpt2()
+    config = golden.config_json(model)
+    model = with_adapters(
+        model, 0.3, r=2, lora_alpha=5, use_dora=True, target_modules=["c_attn"], fan_in_fan_out=True, task_type="CAUSAL_LM"
+    )
+    return golden_gpt2.golden_tensors(model), config, adapter_json(model)
+
+
+def dora_phi3():
+    model = golden_decoders.tiny("phi3")
+    config = golden.config_json(model)
+    model = with_adapters(
+        model, 0.15, r=3, lora_alpha=4, use_dora=True, target_modules=["qkv_proj", "down_proj"], task_type="CAUSAL_LM"
+    )
+    return golden_decoders.golden_tensors(model), config, adapter_json(model)
+
+
 def gpt2():
     model = golden_gpt2.tiny_gpt2()
     config = golden.config_json(model)
@@ -151,4 +183,5 @@ def t5():
 
 if __name__ == "__main__":
     makers = {"llama": llama, "gpt2": gpt2, "phi3": phi3, "embedding": embedding, "tied": tied, "plus": plus, "t5": t5}
+    makers |= {"dora": dora, "dora_gpt2": dora_gpt2, "dora_phi3": dora_phi3}
     golden.write_models(__file__, {f"adapters_{name}": make for name, make in makers.items()})

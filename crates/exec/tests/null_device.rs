@@ -196,13 +196,14 @@ fn random_buckets(noise: &mut Noise, longest: Lengths) -> Vec<Lengths> {
 fn random_adapters(noise: &mut Noise, model: &ModelConfig) -> Option<Adapters> {
     let mut layers = model.adaptable_layers().expect("a valid model");
     layers.retain(|_| noise.unit() < 0.6);
-    let layers = layers.into_iter().map(|layer| {
+    let dropout = perhaps(noise, 0.1).unwrap_or(0.0);
+    let has_magnitudes = dropout == 0.0 && noise.unit() < 0.5;
+    let layers = layers.into_iter().filter(|layer| !(has_magnitudes && layer.is_embedding)).map(|layer| {
         let rank = between(noise, 1, layer.inputs.min(layer.outputs).min(8));
         (layer.module, Adapter { rank, scale: 0.5 })
     });
     let layers = layers.collect::<BTreeMap<_, _>>();
-    let dropout = perhaps(noise, 0.1).unwrap_or(0.0);
-    (!layers.is_empty()).then_some(Adapters { layers, dropout, saved: BTreeSet::new() })
+    (!layers.is_empty()).then_some(Adapters { layers, dropout, saved: BTreeSet::new(), has_magnitudes })
 }
 
 impl Case {

@@ -63,6 +63,9 @@ pub fn adapter(
     if let Some(saved) = adapters.saved.first() {
         return Err(GgufError::Adapters { problem: format!("`{saved}` was trained whole") });
     }
+    if adapters.has_magnitudes {
+        return Err(GgufError::Adapters { problem: "they have magnitudes (DoRA)".to_owned() });
+    }
     let alpha = adapters.layers.values().next().map_or(1.0, |adapter| adapter.scale * adapter.rank as f32);
     let mut metadata = Metadata::default();
     metadata.put("general.architecture", architecture.name);

@@ -1,7 +1,7 @@
 //! `adapter_config.json` of PEFT: reading and writing. The layers that have adapters, and their ranks, are read from
 //! the tensors of the file next to it, since a pattern of names may have any form.
 
-use crate::adapters::{ADAPTER_PREFIX, Adapter, Adapters};
+use crate::adapters::{ADAPTER_PREFIX, Adapter, Adapters, MAGNITUDES};
 use crate::models::ModelConfig;
 use plimsoll_units::patterns::is_named;
 use serde_json::{Map, Value, json};
@@ -30,7 +30,6 @@ fn bad(key: &str, problem: impl Into<String>) -> AdapterFileError {
 /// Keys that change what an adapter computes and have no counterpart here, with the values that leave it unchanged.
 const CHANGES: &[(&str, &[&str])] = &[
     ("peft_type", &["\"LORA\""]),
-    ("use_dora", &["false"]),
     ("bias", &["\"none\""]),
     ("lora_bias", &["false"]),
     ("use_qalora", &["false"]),
@@ -60,7 +59,7 @@ impl AdapterFile {
         for (key, plain) in CHANGES {
             let found = keys.get(*key).filter(|value| !value.is_null()).map(Value::to_string);
             if let Some(found) = found.filter(|found| !plain.contains(&found.as_str())) {
-                return Err(bad(key, format!("is {found}, which is not supported; only plain LoRA adapters are")));
+                return Err(bad(key, format!("is {found}, which is not supported; only LoRA and DoRA adapters are")));
             }
         }
         Ok(Self { keys })
@@ -84,7 +83,8 @@ impl AdapterFile {
         let alpha = self.number("lora_alpha")?.ok_or_else(|| bad("lora_alpha", "is missing"))?;
         let alphas = self.alphas()?;
         let is_stabilized = self.keys.get("use_rslora").and_then(Value::as_bool).unwrap_or(false);
-        let mut adapters = Adapters { dropout: dropout as f32, ..Adapters::default() };
+        let has_magnitudes = self.keys.get("use_dora").and_then(Value::as_bool).unwrap_or(false);
+        let mut adapters = Adapters { dropout: dropout as f32, has_magnitudes, ..Adapters::default() };
         for (name, shape) in tensors {
             let Some(path) = name.strip_prefix(ADAPTER_PREFIX) else {
                 return Err(bad("(file)", format!("has the tensor `{name}`, which is not one of an adapter")));
@@ -108,6 +108,10 @@ impl AdapterFile {
                     return Err(bad("lora_alpha", format!("is {alpha:e}, which is too large")));
                 }
                 adapters.layers.insert(module.to_owned(), Adapter { rank, scale });
+            } else if path.ends_with(MAGNITUDES) {
+                if !adapters.has_magnitudes {
+                    return Err(bad("use_dora", format!("is not true, but the file has `{name}`")));
+                }
             } else if !path.ends_with(".lora_B.weight") && !path.ends_with(".lora_embedding_B") {
                 adapters.saved.insert(path.to_owned());
             }
@@ -181,7 +185,7 @@ impl Adapters {
             "bias": "none",
             "fan_in_fan_out": model.model_type() == "gpt2",
             "use_rslora": false,
-            "use_dora": false,
+            "use_dora": self.has_magnitudes,
         });
         let mut text = serde_json::to_string_pretty(&config).expect("plain data");
         text.push('\n');

@@ -35,6 +35,8 @@ pub struct AdapterSettings {
     pub is_rank_stabilized: bool,
     /// Names of modules whose parameters are trained whole, such as `lm_head`.
     pub saved: Vec<String>,
+    /// Whether each layer's magnitudes are trained, too. Source: Liu et al. 2024.
+    pub has_magnitudes: bool,
 }
 
 impl Default for AdapterSettings {
@@ -49,6 +51,7 @@ impl Default for AdapterSettings {
             alphas: BTreeMap::new(),
             is_rank_stabilized: false,
             saved: vec![],
+            has_magnitudes: false,
         }
     }
 }
@@ -133,7 +136,7 @@ impl Adapters {
             }
             saved.extend(found);
         }
-        Ok(Self { layers, dropout: settings.dropout, saved })
+        Ok(Self { layers, dropout: settings.dropout, saved, has_magnitudes: settings.has_magnitudes })
     }
 }
 
@@ -149,7 +152,8 @@ impl Adapters {
         });
         let names = model.parameter_names();
         let saved = self.saved.iter().filter(|name| names.contains(name)).cloned();
-        Self { layers: layers.collect(), dropout: self.dropout, saved: saved.collect() }
+        let (layers, saved) = (layers.collect(), saved.collect());
+        Self { layers, saved, ..*self }
     }
 }
 

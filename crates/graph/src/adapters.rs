@@ -11,10 +11,11 @@
 //! An embedding is a linear layer of one-hot rows: t is a row of Aᵀ, and is never dropped. If its weight is also that of the
 //! output head, the head does not have the adapter, as in PEFT.
 //!
-//! Not here: which layers get adapters (`adapter_targets.rs`).
+//! Not here: which layers get adapters (`adapter_targets.rs`), and magnitudes of their weights (`magnitudes.rs`).
 
+use crate::magnitudes::{AdaptedWeight, Magnitudes};
 use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, Weights};
-use crate::ops::{Dropout, DropoutKey, Embedding, Linear, LinearAdd, Op, Scale, WeightLayout};
+use crate::ops::{ColumnScale, Dropout, DropoutKey, Embedding, Linear, LinearAdd, Op, Scale, WeightLayout};
 use crate::{DType, Graph, GraphError, Init, Node, Parameter, ProgramBuilder, Role, Storage, StoredPiece, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,6 +29,9 @@ pub struct Adapters {
     pub dropout: f32,
     /// Names of parameters of the model that are trained whole. All others are frozen.
     pub saved: BTreeSet<String>,
+    /// Whether each layer's magnitudes are trained, too (DoRA, `magnitudes.rs`).
+    #[serde(default)]
+    pub has_magnitudes: bool,
 }
 
 /// The adapter of a linear layer.
@@ -66,6 +70,16 @@ impl LinearLayer {
         }
     }
 }
+
+impl LinearLayer {
+    /// The name of an adapter's magnitudes in a file of adapters, as PEFT writes it.
+    pub fn magnitudes(&self) -> String {
+        format!("{ADAPTER_PREFIX}{}{MAGNITUDES}", self.module)
+    }
+}
+
+/// The end of the name of an adapter's magnitudes.
+pub(crate) const MAGNITUDES: &str = ".lora_magnitude_vector";
 
 /// The end of a weight's name.
 const WEIGHT: &str = ".weight";
@@ -155,10 +169,11 @@ struct Matrices {
     up: TensorId,
     scale: f32,
     site: u32,
+    magnitudes: Option<Magnitudes>,
 }
 
 impl Adapted {
-    /// Declares the parameters. Errors: `NoAdapter` if a layer can't have an adapter.
+    /// Declares the parameters. Errors: `NoAdapter` if a layer can't have an adapter, `NoMagnitudes` if it can't have these.
     pub(crate) fn declare(
         graph: &mut Graph,
         model: &ModelConfig,
@@ -182,7 +197,11 @@ impl Adapted {
             let parameter = graph.parameters.iter().find(|p| *graph[p.tensor].name == *layer.weight);
             let parameter = parameter.expect("layers are parameters").clone();
             let up = declare_up(graph, &parameter, &layer, rank);
-            of.insert(parameter.tensor, Matrices { down, up, scale, site: FIRST_SITE + site });
+            let magnitudes = match adapters.has_magnitudes {
+                true => Some(declare_magnitudes(graph, &parameter, &layer, &adapters.saved)?),
+                false => None,
+            };
+            of.insert(parameter.tensor, Matrices { down, up, scale, site: FIRST_SITE + site, magnitudes });
         }
         Ok(Self { weights, dropout: adapters.dropout, of })
     }
@@ -248,7 +267,7 @@ impl Adapted {
             return Ok(());
         }
         let (outer, block) = builder.current_scope();
-        let mut inner = HashMap::new();
+        let (mut inner, mut norms) = (HashMap::new(), HashMap::new());
         for mut node in builder.nodes.split_off(first) {
             let found = match node.op {
                 Op::Linear(_) | Op::Embedding(_) => self.of.get(&node.inputs[1]).copied(),
@@ -276,8 +295,27 @@ impl Adapted {
             let ty = builder.graph[y].ty.clone();
             let base = builder.graph.tensor(format!("{name}/base"), ty, Role::Activation, Storage::Transient);
             node.outputs[0] = base;
+            let add = LinearAdd { layout: WeightLayout::OutIn };
+            let Some(magnitudes) = matrices.magnitudes else {
+                builder.nodes.push(node);
+                builder.push_into(add, &[base, t, matrices.up], &[Some(y)])?;
+                continue;
+            };
+            let weight = node.inputs[1];
+            let norm = match norms.get(&(weight, node.block)) {
+                Some(&norm) => norm,
+                None => {
+                    let Matrices { down, up, scale, .. } = matrices;
+                    let norm = magnitudes.push_norm(builder, &AdaptedWeight { weight, down, up, scale })?;
+                    norms.insert((weight, node.block), norm);
+                    norm
+                }
+            };
+            let bias = without_bias(&mut node);
             builder.nodes.push(node);
-            builder.push_into(LinearAdd { layout: WeightLayout::OutIn }, &[base, t, matrices.up], &[Some(y)])?;
+            let sum = builder.apply(add, &[base, t, matrices.up])?;
+            let operands = [sum, magnitudes.vector, norm].into_iter().chain(bias).collect::<Vec<_>>();
+            builder.push_into(ColumnScale { bias: bias.is_some() }, &operands, &[Some(y)])?;
         }
         builder.scope(outer, block);
         Ok(())
@@ -299,6 +337,17 @@ impl Adapted {
             _ => x,
         };
         builder.apply(Linear { layout: WeightLayout::OutIn, bias: false }, &[x, matrices.down])
+    }
+}
+
+/// Takes the bias of a linear layer.
+fn without_bias(node: &mut Node) -> Option<TensorId> {
+    match &mut node.op {
+        Op::Linear(linear) if linear.bias => {
+            linear.bias = false;
+            node.inputs.pop()
+        }
+        _ => None,
     }
 }
 
@@ -336,7 +385,43 @@ fn declare_up(graph: &mut Graph, parameter: &Parameter, layer: &LinearLayer, ran
         elements: own * rank,
         is_transposed: false,
     };
-    let name = graph[parameter.tensor].name.clone();
+    graph.pieces(part_name(graph, parameter, &path), &[own, rank], Init::Zeros, true, vec![piece])
+}
+
+/// The name of a tensor of an adapter for a part of a layer.
+fn part_name(graph: &Graph, parameter: &Parameter, path: &str) -> String {
+    let name = &graph[parameter.tensor].name;
     let part = name.rsplit_once(':').map_or("part", |(_, part)| part);
-    graph.pieces(format!("{path}:{part}"), &[own, rank], Init::Zeros, true, vec![piece])
+    format!("{path}:{part}")
+}
+
+/// Declares the magnitudes of a layer. If it is a part of a layer in the files, so are they. Errors: `NoMagnitudes`.
+fn declare_magnitudes(
+    graph: &mut Graph,
+    parameter: &Parameter,
+    layer: &LinearLayer,
+    saved: &BTreeSet<String>,
+) -> Result<Magnitudes, GraphError> {
+    let refused = |because| GraphError::NoMagnitudes { module: layer.module.clone(), because };
+    let path = layer.magnitudes();
+    if layer.is_embedding {
+        return Err(refused("it is an embedding"));
+    }
+    if saved.contains(&layer.weight) {
+        return Err(refused("its weight is trained whole"));
+    }
+    let (_, whole, from) = place(graph, parameter).expect("the layer is in one tensor");
+    if parameter.stored.is_empty() {
+        return Ok(Magnitudes::declare(graph, parameter.tensor, layer.layout, path, vec![]));
+    }
+    let piece = StoredPiece {
+        tensor: path.as_str().into(),
+        shape: vec![layer.outputs],
+        from: from / whole[1],
+        at: 0,
+        elements: graph[parameter.tensor].ty.shape[0],
+        is_transposed: false,
+    };
+    let name = part_name(graph, parameter, &path);
+    Ok(Magnitudes::declare(graph, parameter.tensor, layer.layout, name, vec![piece]))
 }

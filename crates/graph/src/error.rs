@@ -39,6 +39,19 @@ pub enum GraphError {
         /// The layer's name in the files of adapters.
         module: String,
     },
+    /// An adapter can't have magnitudes, or is trained in another way as well.
+    #[error("`{module}` can't have magnitudes (DoRA), because {because}")]
+    NoMagnitudes {
+        /// The layer's name in the files of adapters.
+        module: String,
+        /// Why not.
+        because: &'static str,
+    },
+    /// Adapters have magnitudes, and dropout of their inputs.
+    #[error(
+        "adapters with magnitudes (DoRA) can't have dropout: their frozen weights would read the dropped inputs again"
+    )]
+    DropsMagnitudes,
     /// A parameter to freeze does not exist.
     #[error("the model has no parameter `{name}`")]
     UnknownParameter {

@@ -9,6 +9,7 @@ mod adapters;
 mod embedding;
 mod error;
 mod gradient;
+mod magnitudes;
 mod memory;
 pub mod models;
 pub mod ops;
@@ -31,7 +32,7 @@ pub use memory::{ALIGNMENT, Link, Memories, Memory, MemoryId, MemoryKind, Memory
 pub use ops::{Access, Backward, Emit, Example, Fill, Io, Op, Operation, Scalars};
 pub use optimizers::Optimizer;
 pub use program::{
-    Coded, Graph, Node, Parameter, Pass, Ports, Program, ProgramBuilder, StoredPiece, TensorIds, Training,
+    Coded, Graph, Node, OutputNorms, Parameter, Pass, Ports, Program, ProgramBuilder, StoredPiece, TensorIds, Training,
 };
 pub use program_name::{Lengths, NoProgramName, ProgramKind, ProgramName};
 pub use target::{DeviceKind, Products, Target, Targets};

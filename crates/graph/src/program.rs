@@ -1,6 +1,7 @@
 //! A graph is a set of tensors and the programs that run on them; a program is a list of nodes in execution order. The
 //! builder appends nodes and infers their outputs from the op.
 
+use crate::ops::WeightLayout;
 use crate::optimizers::Moment;
 use crate::{
     Access, DType, Emit, GraphError, Init, Io, Memories, MemoryId, Op, ProgramKind, ProgramName, Role, Shape, Storage,
@@ -136,6 +137,10 @@ pub struct Parameter {
     pub stored: Vec<StoredPiece>,
     /// The format of frozen weights in codes, if they are.
     pub coded: Option<Coded>,
+    /// The norms of frozen weights, if adapters need them.
+    pub norms: Option<OutputNorms>,
+    /// Whether it is in single precision, whatever the precision of the run.
+    pub is_single: bool,
 }
 
 /// Elements of a parameter that a model's files store one after another.
@@ -180,6 +185,15 @@ pub struct Coded {
     pub scales: Vec<TensorId>,
 }
 
+/// The norms of the weights of each output of a linear layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputNorms {
+    /// The tensor of the norms, (outputs,) in `F32`, which is filled when the weights are.
+    pub tensor: TensorId,
+    /// The layout of the weights.
+    pub layout: WeightLayout,
+}
+
 impl Parameter {
     /// The shape of the weights, from the type of the parameter's tensor.
     pub fn shape(&self, stored: &TensorType) -> Shape {
@@ -220,7 +234,8 @@ impl Graph {
     /// Declares a parameter.
     pub fn parameter(&mut self, name: impl Into<Arc<str>>, shape: &[usize], init: Init, decay: bool) -> TensorId {
         let tensor = self.tensor(name, TensorType::f32(shape), Role::Weight, Storage::Persistent);
-        self.parameters.push(Parameter { tensor, init, decay, training: None, stored: vec![], coded: None });
+        let (training, stored, coded, norms) = (None, vec![], None, None);
+        self.parameters.push(Parameter { tensor, init, decay, training, stored, coded, norms, is_single: false });
         tensor
     }
 

@@ -175,4 +175,6 @@ pub enum Init {
     Ones,
     /// Normal with mean 0 and this standard deviation.
     Normal(f32),
+    /// The values of another tensor, which are known before.
+    Copy(TensorId),
 }

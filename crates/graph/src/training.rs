@@ -144,10 +144,13 @@ pub struct SampleShape {
     pub source: usize,
 }
 
-/// Builds a graph for training. Errors: `TooLong`, `BadConfig`, `UnknownParameter`, `NothingTrained`.
+/// Builds a graph for training. Errors: `TooLong`, `BadConfig`, `UnknownParameter`, `NothingTrained`, `DropsMagnitudes`.
 pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainShape) -> Result<Graph, GraphError> {
     model.validate()?;
     model.check_length(shape.seq_len.max(shape.target_len.unwrap_or(1)))?;
+    if shape.adapters.as_ref().is_some_and(|adapters| adapters.has_magnitudes && adapters.dropout > 0.0) {
+        return Err(GraphError::DropsMagnitudes);
+    }
     let mut graph = Graph::default();
     let weights = Adapted::declare(&mut graph, model, shape.adapters.as_ref())?;
     let saved = shape.adapters.iter().flat_map(|adapters| &adapters.saved);

@@ -133,10 +133,12 @@ impl Engine {
 
     /// Initializes all weights as their model specifies, in parts. Each value is a function of the seed and its index.
     pub fn initialize(&mut self, seed: u64) -> Result<(), TrainError> {
-        self.initialize_those(seed, |_| true)
+        self.initialize_those(seed, |name| !name.starts_with(ADAPTER_PREFIX))?;
+        self.fill_norms()?;
+        self.initialize_adapters(seed)
     }
 
-    /// Initializes the adapters only.
+    /// Initializes the adapters only. The weights below them must be there.
     pub fn initialize_adapters(&mut self, seed: u64) -> Result<(), TrainError> {
         self.initialize_those(seed, |name| name.starts_with(ADAPTER_PREFIX))
     }
@@ -148,7 +150,15 @@ impl Engine {
             if !is_one(self.name(parameter.tensor)) {
                 continue;
             }
+            let copied = match parameter.init {
+                Init::Copy(from) => self.view(from)?.into_owned(),
+                _ => vec![],
+            };
             self.fill_with(parameter, 0..self.elements(parameter), |first, values| match parameter.init {
+                Init::Copy(_) => {
+                    let copied = copied.as_chunks().0[first..].iter().map(|&value| f32::from_le_bytes(value));
+                    values.iter_mut().zip(copied).for_each(|(value, copied)| *value = copied);
+                }
                 Init::Zeros => values.fill(0.0),
                 Init::Ones => values.fill(1.0),
                 Init::Normal(deviation) => fill_normal(values, deviation, key, index as u32, first as u64 / 2),

@@ -17,6 +17,7 @@ mod history;
 mod loss_check;
 mod loss_scale;
 mod machine_file;
+mod norms;
 mod outcome;
 mod pace;
 mod position;

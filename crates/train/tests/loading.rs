@@ -74,6 +74,7 @@ fn a_weight_is_a_function_of_the_seed_and_its_index() {
         let whole = match parameter.init {
             Init::Zeros => vec![0.0; elements],
             Init::Ones => vec![1.0; elements],
+            Init::Copy(_) => unreachable!("the model has no adapters"),
             Init::Normal(deviation) => {
                 let pairs = (0..).flat_map(|i| normal_pair([7, 0], index as u32, i));
                 pairs.take(elements).map(|x| x * deviation).collect::<Vec<f32>>()

@@ -252,6 +252,7 @@ fn start_weights(device: &mut dyn Device, graph: &Graph, plan: &Plan) -> Result<
         let values = match parameter.init {
             Init::Zeros => vec![0.0; elements],
             Init::Ones => vec![1.0; elements],
+            Init::Copy(_) => unreachable!("the model has no adapters"),
             Init::Normal(deviation) => {
                 let pairs = (0..).flat_map(|i| normal_pair([SEED as u32, 0], index as u32, i));
                 pairs.take(elements).map(|x| x * deviation).collect::<Vec<f32>>()

@@ -6,7 +6,7 @@
 //!   fp16         weight F16 ◄── cast ◄── master F32 ◄── adamw
 //!   bf16-pure    weight Bf16 ◄── adamw, stochastic rounding
 //! ```
-//! A half of `F16` is no part of a number of single precision, so that its master is whole. Gradients of parameters, statistics of norms, sums and losses are in single precision always.
+//! A half of `F16` is no part of a number of single precision, so that its master is whole. Gradients of parameters, statistics of norms, sums and losses are in single precision always, and so are parameters that say so.
 
 use super::{Alternative, Lever};
 use crate::request::Request;
@@ -21,6 +21,9 @@ pub fn precision(graph: &mut Graph, precision: Precision) {
         return;
     }
     for index in 0..graph.parameters.len() {
+        if graph.parameters[index].is_single {
+            continue;
+        }
         let tensor = graph.parameters[index].tensor;
         let full = graph[tensor].ty.clone();
         graph[tensor].ty.dtype = precision.dtype();
@@ -66,6 +69,9 @@ fn rewrite(graph: &mut Graph, mut node: Node, precision: Precision, rewritten: &
     if let Some(update) = node.op.update() {
         let weight = node.outputs[update.weight];
         let owner = graph.parameters.iter().find(|p| p.tensor == weight).expect("a parameter is updated");
+        if owner.is_single {
+            return rewritten.push(node);
+        }
         let [master, remainder] = owner.training.as_ref().map_or([None; 2], |t| [t.master, t.remainder]);
         match master {
             Some(master) => {

@@ -48,6 +48,10 @@ pub(super) struct AdapterArgs {
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         default_value = "false", action = clap::ArgAction::Set)]
     rslora: bool,
+    /// DoRA: also train the magnitude of each output of the adapted layers
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        default_value = "false", action = clap::ArgAction::Set)]
+    dora: bool,
     /// LoRA+: the learning rate of the adapters' second matrices, relative to that of the first [default: 1]
     #[arg(long, value_name = "X", value_parser = positive_number)]
     lora_plus_ratio: Option<f64>,
@@ -143,6 +147,7 @@ impl AdapterArgs {
             alphas: self.lora_alpha_pattern.iter().cloned().collect(),
             is_rank_stabilized: self.rslora,
             saved: self.lora_modules_to_save.clone(),
+            has_magnitudes: self.dora,
         }
     }
 
@@ -232,6 +237,7 @@ impl AdapterArgs {
             ("lora_dropout", self.lora_dropout.map(|rate| json!(rate.to_string()))),
             ("lora_plus_ratio", self.lora_plus_ratio.map(|ratio| json!(ratio.to_string()))),
             ("rslora", self.rslora.then_some(json!(true))),
+            ("dora", self.dora.then_some(json!(true))),
         ];
         lists.chain(numbers.into_iter().filter_map(|(key, value)| Some((key, value?)))).collect()
     }

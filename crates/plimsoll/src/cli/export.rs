@@ -208,7 +208,7 @@ impl ExportArgs {
                 Failure::bad_input(message).hint("`--tokenizer PATH` takes another tokenizer.json with the same ids")
             }
             GgufError::Adapters { .. } => Failure::bad_input(message)
-                .hint("PEFT opens the folder of the checkpoint itself, and can merge the adapters into the model"),
+                .hint("`plimsoll merge` adds them to the model, which can be exported; PEFT opens the folder of the checkpoint itself"),
             GgufError::NoRoom { .. } => {
                 Failure::device(message).hint("free some space, or write `--out` to another disk")
             }

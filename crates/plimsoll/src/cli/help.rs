@@ -56,6 +56,7 @@ const GROUPS: &[Group] = &[
             ("lora-alpha-pattern", ""),
             ("lora-modules-to-save", ""),
             ("rslora", ""),
+            ("dora", ""),
             ("lora-plus-ratio", ""),
             ("layers", ""),
             ("hidden", ""),

@@ -101,7 +101,7 @@ fn adapters_that_do_not_fit_are_refused() {
     let config = file(&sandbox, "new", 2, "adapter_config.json");
     let text = fs::read_to_string(&config).expect("a configuration");
     for (from, to, words) in [
-        ("\"use_dora\": false", "\"use_dora\": true", &["`use_dora` is true"][..]),
+        ("\"use_dora\": false", "\"use_dora\": true", &["lora_magnitude_vector"][..]),
         ("\"LORA\"", "\"IA3\"", &["`peft_type`"]),
         ("\"lora_alpha\": 4", "\"lora_alpha\": \"x\"", &["`lora_alpha`"]),
         ("/weights", "/gone", &["gone"]),
@@ -232,6 +232,78 @@ fn adapters_over_codes_are_merged_into_either_weights() {
     assert!(largest_difference(&merge("plain", "", &words), &plain) < 1e-5);
     let words = ["trained over weights in nf4, into the weights decoded from nf4, in F32, of"];
     assert!(largest_difference(&merge("decoded", "--base-weights nf4", &words), &trained) < 1e-5);
+}
+
+#[test]
+fn adapters_with_magnitudes_are_trained_resumed_and_merged() {
+    let sandbox = sandbox();
+    let train = format!("train {DATA} --init runs/base/model --method lora --dora --lora-rank 3 --scheduler constant");
+    let more = "--learning-rate 0.02 --ema 0.9";
+    sandbox.must(&format!("{train} {more} --name whole --max-steps 4 --precision bf16"));
+    sandbox.must(&format!("{train} {more} --name parts --max-steps 2 --precision bf16"));
+    sandbox.must("train --resume runs/parts --max-steps 4");
+    for name in ["adapter_model.safetensors", "optimizer.safetensors", "average.safetensors"] {
+        let [whole, parts] = ["whole", "parts"].map(|run| fs::read(file(&sandbox, run, 4, name)).expect(name));
+        assert!(whole == parts, "{name}");
+    }
+    let bytes = fs::read(file(&sandbox, "whole", 4, "adapter_model.safetensors")).expect("adapters");
+    let tensors = SafeTensors::deserialize(&bytes).expect("a right file");
+    let magnitudes = "base_model.model.transformer.h.0.attn.c_attn.lora_magnitude_vector";
+    assert_eq!(tensors.tensor(magnitudes).expect("magnitudes").shape(), [384]);
+    let config = fs::read_to_string(file(&sandbox, "whole", 4, "adapter_config.json")).expect("a configuration");
+    assert!(config.contains("\"use_dora\": true"), "{config}");
+    // A rate of almost zero leaves the model as it was.
+    sandbox.must(&format!("{train} --name still --max-steps 1 --learning-rate 1e-20"));
+    let base = logits(&sandbox, "runs/base", "");
+    assert!(largest_difference(&logits(&sandbox, "runs/still", ""), &base) < 1e-4);
+    sandbox.must("merge --checkpoint runs/whole --out merged --device cpu");
+    let adapted = logits(&sandbox, "runs/whole", "--precision fp32");
+    assert!(largest_difference(&adapted, &logits(&sandbox, "merged", "--precision fp32")) < 1e-4);
+    assert!(largest_difference(&adapted, &base) > 1e-2, "the adapters were trained");
+
+    let flags = format!("{train} --name refused --max-steps 1");
+    sandbox.refused(&format!("{flags} --lora-dropout 0.1"), 2, &["can't have dropout", "`--lora-dropout 0`"]);
+    sandbox.refused(
+        &format!("{flags} --lora-targets wte"),
+        2,
+        &["`transformer.wte` can't have magnitudes", "embedding"],
+    );
+    sandbox.refused(
+        &format!("train {DATA} --dora --name refused --max-steps 1"),
+        2,
+        &["`--dora` needs `--method lora`"],
+    );
+    let export = "export --checkpoint runs/whole --gguf F16 --out adapters.gguf";
+    sandbox.refused(export, 4, &["magnitudes (DoRA)", "`plimsoll merge`"]);
+    fs::create_dir_all(sandbox.path("copied")).expect("a folder");
+    for name in ["adapter_model.safetensors", "config.json"] {
+        fs::copy(file(&sandbox, "whole", 4, name), sandbox.path("copied").join(name)).expect(name);
+    }
+    sandbox.write("copied/adapter_config.json", config.replace("\"use_dora\": true", "\"use_dora\": false"));
+    sandbox.refused("generate --checkpoint copied --tokenizer bytes --prompt a", 4, &["`use_dora` is not true"]);
+}
+
+#[test]
+fn magnitudes_over_codes_are_merged_into_the_decoded_weights() {
+    let sandbox = Sandbox::new();
+    sandbox.write("text.txt", "ships are loaded to their line. ".repeat(60));
+    sandbox.write(
+        "llama/config.json",
+        r#"{"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4,
+            "vocab_size": 256, "max_position_embeddings": 64, "tie_word_embeddings": false}"#,
+    );
+    sandbox.must(&format!("train {DATA} --tokenizer bytes --model llama/config.json --name base --max-steps 2"));
+    let train = format!("train {DATA} --init runs/base/model --method qlora --dora --lora-rank 4 --scheduler constant");
+    sandbox.must(&format!("{train} --name still --max-steps 1 --learning-rate 1e-20"));
+    let base = logits(&sandbox, "runs/base", "--base-weights nf4");
+    assert!(
+        largest_difference(&logits(&sandbox, "runs/still", ""), &base) < 1e-4,
+        "norms are those of decoded weights"
+    );
+    sandbox.must(&format!("{train} --name coded --max-steps 4 --learning-rate 0.02"));
+    let trained = logits(&sandbox, "runs/coded", "");
+    sandbox.must("merge --checkpoint runs/coded --out decoded --device cpu --base-weights nf4");
+    assert!(largest_difference(&trained, &logits(&sandbox, "decoded", "")) < 1e-4);
 }
 
 #[test]

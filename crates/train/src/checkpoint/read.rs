@@ -74,7 +74,8 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
 pub fn load_weights(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
     verify_weights(folder, MODEL_FILE)?;
     let archive = Archive::file_or_shards(folder, MODEL_FILE)?;
-    fill_weights(engine, &archive, base_parts(engine, &archive), true)
+    fill_weights(engine, &archive, base_parts(engine, &archive), true)?;
+    engine.fill_norms()
 }
 
 /// Fills the adapters, and the parameters of the model that were trained with them, from a folder: ours, or one that PEFT

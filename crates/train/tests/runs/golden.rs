@@ -5,6 +5,7 @@
 use crate::support::{assert_close, plan_training};
 use plimsoll_exec::reference::{Value, interpret};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::ops::WeightLayout;
 use plimsoll_graph::{
     ADAPTER_PREFIX, AdapterFile, Adapters, Contrastive, DType, Graph, Objective, Optimizer, Parameter, ProgramKind,
     SampleShape, Scalars, Storage, Targets, TensorId, TrainShape,
@@ -65,7 +66,7 @@ struct Golden {
 impl Golden {
     /// The stored results of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 33] = [
+        let files: [(_, &'static [u8]); 36] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
             ("mistral", include_bytes!("../golden/mistral.safetensors")),
@@ -95,6 +96,9 @@ impl Golden {
             ("adapters of an embedding", include_bytes!("../golden/adapters_embedding.safetensors")),
             ("adapters of a tied embedding", include_bytes!("../golden/adapters_tied.safetensors")),
             (LORA_PLUS.0, include_bytes!("../golden/adapters_plus.safetensors")),
+            ("adapters with magnitudes", include_bytes!("../golden/adapters_dora.safetensors")),
+            ("adapters with magnitudes of gpt2", include_bytes!("../golden/adapters_dora_gpt2.safetensors")),
+            ("adapters with magnitudes of phi3", include_bytes!("../golden/adapters_dora_phi3.safetensors")),
             ("adapters of t5", include_bytes!("../golden/adapters_t5.safetensors")),
             ("bert", include_bytes!("../golden/bert.safetensors")),
             ("modernbert", include_bytes!("../golden/modernbert.safetensors")),
@@ -319,6 +323,16 @@ fn of_parameter(golden: &Golden, prefix: &str, graph: &Graph, parameter: &Parame
     values
 }
 
+/// The norm of each output's weights.
+fn norms(golden: &Golden, graph: &Graph, parameter: &Parameter) -> Vec<f32> {
+    let weights = of_parameter(golden, "weight", graph, parameter);
+    let layout = parameter.norms.expect("a weight with norms").layout;
+    let (inputs, outputs) = layout.extents(&graph[parameter.tensor].ty);
+    let at = |o: usize, i: usize| if layout == WeightLayout::OutIn { o * inputs + i } else { i * outputs + o };
+    let norm = |o| (0..inputs).map(|i| weights[at(o, i)].powi(2)).sum::<f32>().sqrt();
+    (0..outputs).map(norm).collect()
+}
+
 fn fill(machine: &mut dyn Machine, golden: &Golden) {
     let graph = machine.graph().clone();
     let parameter = |id: TensorId| graph.parameters.iter().find(|p| p.tensor == id);
@@ -328,7 +342,10 @@ fn fill(machine: &mut dyn Machine, golden: &Golden) {
         let id = TensorId(index as u32);
         let values = match parameter(id) {
             Some(parameter) => of_parameter(golden, "weight", &graph, parameter),
-            None => vec![0.0; tensor.ty.elements()],
+            None => match graph.parameters.iter().find(|p| p.norms.is_some_and(|norms| norms.tensor == id)) {
+                Some(weight) => norms(golden, &graph, weight),
+                None => vec![0.0; tensor.ty.elements()],
+            },
         };
         machine.write_floats(id, &values);
     }

@@ -7,7 +7,7 @@ mod decoded;
 mod rows;
 
 use self::decoded::Decoded;
-use self::rows::{CodedPart, Matrix, Product, Source, floats};
+use self::rows::{CodedPart, Magnitudes, Matrix, Product, Source, floats};
 use super::archive::{Archive, ArchiveFile, describe, wrong};
 use super::bitsandbytes::Quantized;
 use super::contents::{adapter_name, transposed};
@@ -42,8 +42,8 @@ pub struct Merge {
 
 /// What happens to a tensor.
 enum Change {
-    /// The product of an adapter's matrices is added to it.
-    Added { layer: LinearLayer, adapter: Adapter, codes: Vec<CodedPart> },
+    /// The product of an adapter's matrices is added to it, and with magnitudes each output gets its own.
+    Added { layer: LinearLayer, adapter: Adapter, codes: Vec<CodedPart>, has_magnitudes: bool },
     /// A tensor of the adapters' file, which was trained whole, replaces it.
     Replaced { by: String },
 }
@@ -77,6 +77,10 @@ impl Merge {
         for (module, &adapter) in &adapters.layers {
             let layer = layers.iter().find(|layer| layer.module == *module).cloned();
             let layer = layer.ok_or_else(|| bad(&file, &GraphError::NoAdapter { module: module.clone() }))?;
+            if layer.is_embedding && adapters.has_magnitudes {
+                let because = "it is an embedding";
+                return Err(bad(&file, &GraphError::NoMagnitudes { module: module.clone(), because }));
+            }
             if layer.is_embedding && !names.contains(HEAD) {
                 return Err(CheckpointError::TiedAdapter { path: file, module: module.clone() });
             }
@@ -86,8 +90,12 @@ impl Merge {
             let [down, up] = layer.matrices();
             merge.check(&merge.adapters, &down, &[adapter.rank, layer.inputs])?;
             merge.check(&merge.adapters, &up, &[layer.outputs, adapter.rank])?;
+            if adapters.has_magnitudes {
+                merge.check(&merge.adapters, &layer.magnitudes(), &[layer.outputs])?;
+            }
             let codes = coded_parts(graph, &tensor);
-            merge.changes.insert(stored, Change::Added { layer, adapter, codes });
+            let has_magnitudes = adapters.has_magnitudes;
+            merge.changes.insert(stored, Change::Added { layer, adapter, codes, has_magnitudes });
         }
         for name in &adapters.saved {
             let (stored, by) = (merge.stored(name, &names)?, adapter_name(name));
@@ -210,13 +218,16 @@ impl Merge {
         let view = self.weights.view(name)?;
         let decoded = self.decoded.get(name);
         let dtype = decoded.map_or_else(|| dtype_of(&view), |decoded| decoded.dtype);
-        let (codes, product) = match change {
+        let (codes, product, magnitudes) = match change {
             Some(Change::Replaced { by }) => {
                 let other = self.adapters.view(by)?;
                 return Ok(Changed::Bytes(converted(other.data(), dtype_of(&other), dtype).into_owned()));
             }
-            Some(Change::Added { layer, adapter, codes }) => (&codes[..], Some(self.product(layer, *adapter)?)),
-            None => (&[][..], None),
+            Some(Change::Added { layer, adapter, codes, has_magnitudes }) => {
+                let magnitudes = if *has_magnitudes { Some(self.magnitudes(layer)?) } else { None };
+                (&codes[..], Some(self.product(layer, *adapter)?), magnitudes)
+            }
+            None => (&[][..], None, None),
         };
         let (shape, source) = match decoded {
             Some(Decoded { shape, .. }) => {
@@ -225,7 +236,14 @@ impl Merge {
             }
             None => ([view.shape()[0], view.shape()[1]], Source::Floats(view.data(), dtype)),
         };
-        Ok(Changed::Matrix(Box::new(Matrix { name, shape, source, dtype, codes, product })))
+        Ok(Changed::Matrix(Box::new(Matrix { name, shape, source, dtype, codes, product, magnitudes })))
+    }
+
+    /// The magnitudes of a layer.
+    fn magnitudes(&self, layer: &LinearLayer) -> Result<Magnitudes, CheckpointError> {
+        let view = self.adapters.view(&layer.magnitudes())?;
+        let values = floats(view.data(), dtype_of(&view).expect("magnitudes were checked"));
+        Ok(Magnitudes { values, layout: layer.layout })
     }
 
     /// The product of an adapter's matrices, in the layout of its layer.

@@ -3,6 +3,7 @@
 use super::super::CheckpointError;
 use super::super::bitsandbytes::Quantized;
 use plimsoll_exec::{CodedMatrix, Encoder, converted};
+use plimsoll_graph::ops::WeightLayout;
 use plimsoll_graph::{DType, WeightCodes};
 use rayon::prelude::*;
 use std::io::{self, Write};
@@ -74,6 +75,25 @@ pub(super) struct Matrix<'a> {
     pub(super) codes: &'a [CodedPart],
     /// What is added.
     pub(super) product: Option<Product>,
+    /// The norms that the sum gets for each output.
+    pub(super) magnitudes: Option<Magnitudes>,
+}
+
+/// The magnitudes of the outputs of a layer.
+pub(super) struct Magnitudes {
+    pub(super) values: Vec<f32>,
+    pub(super) layout: WeightLayout,
+}
+
+impl Magnitudes {
+    /// Factors of outputs whose sums of squares these are; of zeros, zero.
+    fn factors(&self, squares: &[f64]) -> Vec<f32> {
+        let over = |(&magnitude, &square): (&f32, &f64)| match square > 0.0 {
+            true => (f64::from(magnitude) / square.sqrt()) as f32,
+            false => 0.0,
+        };
+        self.values.iter().zip(squares).map(over).collect()
+    }
 }
 
 impl Matrix<'_> {
@@ -83,15 +103,29 @@ impl Matrix<'_> {
         let [rows, columns] = self.shape;
         let other = self.codes.iter().filter(|part| !self.source.has_codes(part.format, &part.elements));
         let coded = other.map(|part| Coded::encode(&self.source, columns, part)).collect::<Vec<_>>();
+        let sum = |row: usize, values: &mut [f32]| {
+            self.source.read(row * columns, values);
+            coded.iter().for_each(|coded| coded.decode(row, values));
+            if let Some(product) = &self.product {
+                product.add_row(row, values);
+            }
+        };
+        let factors = self.magnitudes.as_ref().map(|magnitudes| {
+            let squares = squares(magnitudes.layout, self.shape, &sum);
+            (magnitudes.layout, magnitudes.factors(&squares))
+        });
         let of_part = (PART / columns).max(1);
         for first in (0..rows).step_by(of_part) {
             let mut values = vec![0.0; of_part.min(rows - first) * columns];
             let fill = |(row, values): (usize, &mut [f32])| {
                 let row = first + row;
-                self.source.read(row * columns, values);
-                coded.iter().for_each(|coded| coded.decode(row, values));
-                if let Some(product) = &self.product {
-                    product.add_row(row, values);
+                sum(row, values);
+                match &factors {
+                    Some((WeightLayout::OutIn, factors)) => values.iter_mut().for_each(|value| *value *= factors[row]),
+                    Some((WeightLayout::InOut, factors)) => {
+                        values.iter_mut().zip(factors).for_each(|(value, factor)| *value *= factor);
+                    }
+                    None => {}
                 }
             };
             values.par_chunks_mut(columns).enumerate().for_each(fill);
@@ -103,6 +137,26 @@ impl Matrix<'_> {
             out.write_all(&merged)?;
         }
         Ok(Ok(()))
+    }
+}
+
+/// The sum of squares of each output of a matrix whose rows `read` sets.
+fn squares(layout: WeightLayout, [rows, columns]: [usize; 2], read: &(impl Fn(usize, &mut [f32]) + Sync)) -> Vec<f64> {
+    let square = |value: &f32| f64::from(*value) * f64::from(*value);
+    let row = |values: &mut Vec<f32>, row: usize| {
+        read(row, values);
+        values.iter().map(square).collect::<Vec<_>>()
+    };
+    let of_rows = (0..rows).into_par_iter().map_init(|| vec![0.0; columns], row);
+    match layout {
+        WeightLayout::OutIn => of_rows.map(|squares| squares.into_iter().sum()).collect(),
+        WeightLayout::InOut => {
+            let add = |mut sums: Vec<f64>, squares: Vec<f64>| {
+                sums.iter_mut().zip(squares).for_each(|(sum, square)| *sum += square);
+                sums
+            };
+            of_rows.reduce(|| vec![0.0; columns], add)
+        }
     }
 }
 
