@@ -543,12 +543,12 @@ fn files_of_settings() {
         (b"optim: sgd", USAGE, &["`optim: sgd` is not supported", "`adamw_8bit`"]),
         // All problems at once, by line; problems with the same hint are grouped.
         (
-            b"lerning_rate: 1\nseed: x\n\nuse_dora: true\nmax_steps: 0\nloraplus_lr_embedding: 8\nlogging_steps: 5\n",
+            b"lerning_rate: 1\nseed: x\n\npissa_init: true\nmax_steps: 0\nloraplus_lr_embedding: 8\nlogging_steps: 5\n",
             USAGE,
             &[
                 "error: settings.yaml has 5 problems\n  line 1: unknown setting `lerning_rate`\n    did you mean `learning_rate`?\n",
                 "  line 2: `seed: x`: `x` is not a whole number",
-                "  line 4: `use_dora: true` is not supported\n  line 6: `loraplus_lr_embedding: 8` is not supported\n    adapters are LoRA's",
+                "  line 4: `pissa_init: true` is not supported\n  line 6: `loraplus_lr_embedding: 8` is not supported\n    adapters are LoRA's",
                 "  line 5: `max_steps: 0`: must be at least 1\n",
             ],
         ),

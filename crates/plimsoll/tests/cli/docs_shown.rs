@@ -59,7 +59,7 @@ fn sandbox() -> Sandbox {
     sandbox.write(
         "axolotl.yaml",
         "base_model: HuggingFaceTB/SmolLM2-135M\ndatasets:\n  - path: notes\n    type: completion\nsequence_len: 1024\n\
-         micro_batch_size: 2\nnum_epochs: 3\nlr_scheduler: cosinus\nlearning_rate: 2e-5\npeft_use_dora: true\nwandb_project: mine\n\
+         micro_batch_size: 2\nnum_epochs: 3\nlr_scheduler: cosinus\nlearning_rate: 2e-5\nloraplus_lr_embedding: 8\nwandb_project: mine\n\
          flash_attention: true\nwarmup_ration: 0.1\n",
     );
     sandbox

@@ -13,6 +13,7 @@ pub enum Setting {
     CheckpointEvery,
     CudaGraph,
     Device,
+    Dora,
     Ema,
     Epochs,
     EvalEvery,

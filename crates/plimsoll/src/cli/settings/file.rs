@@ -139,7 +139,7 @@ fn trains_all_weights(entries: &[Entry]) -> bool {
 
 /// Whether a setting describes adapters.
 fn is_of_adapters(flag: &str) -> bool {
-    flag.starts_with("lora_") || flag == "rslora"
+    flag.starts_with("lora_") || ["rslora", "dora"].contains(&flag)
 }
 
 /// Whether a word's values choose layers for adapters.

@@ -169,7 +169,7 @@ fn replaced_requests_are_reported() {
 fn plan_needs_no_data_or_output() {
     let text = "base_model: meta-llama/Llama-3.2-1B\ndatasets:\n  - path: tatsu-lab/alpaca\n    type: alpaca\n    field: a\n  \
                 - path: other/set\n    field: b\noutput_dir: /nowhere/at/all\nwandb_project: x\nreport_to: nothing\n\
-                chat_template: llama3\ntokenizer: /nowhere/tokenizer.json\nuse_dora: true\nloraplus_lr_embedding: 8\nmade_up: 3\n\
+                chat_template: llama3\ntokenizer: /nowhere/tokenizer.json\npissa_init: true\nloraplus_lr_embedding: 8\nmade_up: 3\n\
                 optimizer: muon\nsequence_len: 1024\n";
     let mut file = File::parse(text, false).expect("keys with values");
     assert!(file.problems.is_empty(), "{:?}", file.problems);
@@ -179,7 +179,7 @@ fn plan_needs_no_data_or_output() {
     let unused = keys_by_reason(&file.unused);
     for expected in [
         "`datasets.path`, `datasets.field`, `output_dir`, `wandb_project`, `report_to` (only `plimsoll train` reads data",
-        "`use_dora`, `loraplus_lr_embedding` (the plan is without it: adapters are LoRA's",
+        "`pissa_init`, `loraplus_lr_embedding` (the plan is without it: adapters are LoRA's",
         "`optimizer` (the plan uses AdamW)",
         "`made_up` (not a known setting",
     ] {
@@ -197,8 +197,8 @@ fn adapters_of_trainers_are_read() {
     for (text, expected) in [
         (
             "adapter: qlora\nload_in_4bit: true\nlora_r: 32\nlora_alpha: 16\nlora_dropout: 0.05\nlora_target_linear: true\n\
-             lora_target_modules: [q_proj]\npeft_use_rslora: true\nloraplus_lr_ratio: 8\nlora_modules_to_save: [embed_tokens, lm_head]",
-            "base_weights = nf4; lora_alpha = 16; lora_dropout = 0.05; lora_modules_to_save = embed_tokens lm_head; \
+             lora_target_modules: [q_proj]\npeft_use_rslora: true\npeft_use_dora: true\nloraplus_lr_ratio: 8\nlora_modules_to_save: [embed_tokens, lm_head]",
+            "base_weights = nf4; dora = true; lora_alpha = 16; lora_dropout = 0.05; lora_modules_to_save = embed_tokens lm_head; \
              lora_plus_ratio = 8; lora_rank = 32; lora_targets = all-linear; method = qlora; rslora = true",
         ),
         (

@@ -1,6 +1,6 @@
 //! Values that are names in other trainers: of optimizers, and of functions that build models.
 
-use super::{Refusal, not_supported, refused, unknown};
+use super::{Refusal, refused, unknown};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::optimizers::Rule;
@@ -24,17 +24,18 @@ pub(super) fn optimizer(name: &str) -> Result<Vec<(&'static str, String)>, Refus
 }
 
 /// The preset that a torchtune function builds, as in `torchtune.models.llama3_2.llama3_2_1b`, and the training method if
-/// the function adds adapters. Errors: it adds adapters other than LoRA, or there is no such preset.
+/// the function adds adapters. Errors: there is no such preset.
 pub(super) fn built(function: &str) -> Result<Vec<(&'static str, String)>, Refusal> {
     let name = function.rsplit('.').next().unwrap_or(function);
-    if ["dora_", "qdora_"].iter().any(|prefix| name.starts_with(prefix)) {
-        return Err(not_supported(Reason::NoAdapters));
-    }
-    let method = ["lora", "qlora"]
-        .into_iter()
-        .find(|method| name.strip_prefix(method).is_some_and(|rest| rest.starts_with('_')));
+    let adapters: &[(&str, &str)] = match name.split_once('_').map(|(kind, _)| kind) {
+        Some("lora") => &[("method", "lora")],
+        Some("qlora") => &[("method", "qlora")],
+        Some("dora") => &[("method", "lora"), ("dora", "true")],
+        Some("qdora") => &[("method", "qlora"), ("dora", "true")],
+        _ => &[],
+    };
     let model = ("model", model(&without_adapters(function))?);
-    Ok([model].into_iter().chain(method.map(|method| ("method", method.to_owned()))).collect())
+    Ok([model].into_iter().chain(adapters.iter().map(|(setting, value)| (*setting, (*value).to_owned()))).collect())
 }
 
 /// The preset of a torchtune function without adapters. Errors: there is none.
@@ -92,12 +93,15 @@ mod tests {
         }
         assert_eq!(model("torchtune.models.phi3.phi3_mini").unwrap_err().what, "is not known");
         let built = |prefix: &str| built(&format!("torchtune.models.llama3_2.{prefix}llama3_2_1b"));
-        let of = |method: Option<&'static str>| {
-            let method = method.map(|method| ("method", method.to_owned()));
-            Ok([("model", "llama-3.2-1b".to_owned())].into_iter().chain(method).collect())
+        let of = |adapters: &[(&'static str, &str)]| {
+            let adapters = adapters.iter().map(|(setting, value)| (*setting, (*value).to_owned()));
+            Ok([("model", "llama-3.2-1b".to_owned())].into_iter().chain(adapters).collect())
         };
-        assert_eq!(built(""), of(None));
-        assert_eq!((built("lora_"), built("qlora_")), (of(Some("lora")), of(Some("qlora"))));
-        assert_eq!(built("dora_").unwrap_err().instead, Some(Reason::NoAdapters));
+        assert_eq!(built(""), of(&[]));
+        for method in ["lora", "qlora"] {
+            assert_eq!(built(&format!("{method}_")), of(&[("method", method)]));
+            let with_magnitudes = built(&format!("{}_", method.replace("lora", "dora")));
+            assert_eq!(with_magnitudes, of(&[("method", method), ("dora", "true")]));
+        }
     }
 }

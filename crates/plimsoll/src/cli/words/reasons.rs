@@ -40,7 +40,7 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
         Reason::NearestPrecision => "`precision: bf16` is the nearest",
         Reason::NoAdapters => {
             "adapters are LoRA's: `method: lora` or `method: qlora`, with `lora_rank`, `lora_alpha`, `lora_dropout`, \
-     `lora_targets` and `rslora`"
+     `lora_targets`, `rslora` and `dora`"
         }
         Reason::NoEarlyStopping => {
             "a run does not stop early by itself; `max_steps` ends it sooner, and every checkpoint can be used"

@@ -13,6 +13,7 @@ pub(in crate::cli) fn name(setting: Setting) -> &'static str {
         Setting::CheckpointEvery => "checkpoint_every",
         Setting::CudaGraph => "cuda_graph",
         Setting::Device => "device",
+        Setting::Dora => "dora",
         Setting::Ema => "ema",
         Setting::Epochs => "epochs",
         Setting::EvalEvery => "eval_every",
