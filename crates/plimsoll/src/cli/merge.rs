@@ -11,7 +11,7 @@ use super::weights::{self, Trained};
 use super::{Failure, exit_code, in_pool};
 use crate::streams::talk;
 use ::plimsoll_plan::{plan_sampling, sampling_graph};
-use ::plimsoll_train::checkpoint::{CONFIG_FILE, Merge, load_weights};
+use ::plimsoll_train::checkpoint::{CONFIG_FILE, CheckpointError, Merge, load_weights};
 use ::plimsoll_train::{Engine, Writer};
 use clap::Args;
 use plimsoll_data::MODEL_FILES;
@@ -19,8 +19,9 @@ use plimsoll_exec::philox;
 use plimsoll_files::{Disk, FolderLock, LOCK, LockError, free_space, is_file, is_there};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{Adapters, SampleShape, WeightCodes};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 /// Tokens whose logits are compared.
 const TOKENS: usize = 32;
@@ -80,7 +81,7 @@ impl MergeArgs {
         let merge = Merge::open(&trained.chosen.config, &below.adapters, &graph, folders, self.ema)?;
         let disk = Disk::default();
         let unfinished = Unfinished::create(&disk, &self.out, &merge)?;
-        merge.write(&disk, &unfinished.path)?;
+        merge.write(&disk, &unfinished.path).map_err(not_written)?;
         copy_others(&disk, folders, &unfinished.path)?;
         if merge.is_decoded() {
             announce_decoded(&disk, &unfinished.path.join(CONFIG_FILE))?;
@@ -169,6 +170,21 @@ impl MergeArgs {
                 .hint("check the adapters: `plimsoll generate --checkpoint` of them shows text")),
         }
     }
+}
+
+/// The failure for merged weights that can't be written.
+fn not_written(error: CheckpointError) -> Failure {
+    match error {
+        CheckpointError::Io { path, source } if is_full(&source) => {
+            Failure::device(format!("{}: {source}", path.display())).hint("free space, or choose another `--out`")
+        }
+        error => error.into(),
+    }
+}
+
+/// Whether a file can't grow: the disk is full, or a limit is reached.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }
 
 /// Room for the tokens to compare.

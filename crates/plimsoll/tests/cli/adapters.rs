@@ -1,10 +1,11 @@
 //! Runs that train low-rank adapters: their checkpoints, their resume, text from them, and what is refused. Values are
 //! compared with PEFT's by the crate `train`.
 
-use crate::support::Sandbox;
+use crate::support::{Said, Sandbox};
 use safetensors::SafeTensors;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 pub const DATA: &str =
     "--data text.txt --seq-len 24 --global-batch 4 --sample-tokens 0 --eval-samples 2 --device cpu --cache-dir cache";
@@ -198,6 +199,30 @@ fn merged_weights_are_the_model_with_its_adapters() {
     assert!(!sandbox.path("new/left.safetensors").exists() && !sandbox.path("new/lock").exists());
     let left = fs::read_dir(sandbox.path(".")).expect("a folder").map(|entry| entry.unwrap().file_name());
     assert!(!left.into_iter().any(|name| name.to_string_lossy().starts_with(".merging")));
+}
+
+/// A limit on file sizes makes writes fail as on a disk that fills up, after a part of the weights.
+#[cfg(unix)]
+#[test]
+fn a_merge_that_fills_the_disk_leaves_nothing_and_can_be_repeated() {
+    let sandbox = sandbox();
+    sandbox.must(&format!("train {DATA} --init runs/base/model --name adapted --max-steps 1 --method lora"));
+    let saved = || fs::read(file(&sandbox, "adapted", 1, "adapter_model.safetensors")).expect("adapters");
+    let before = (saved(), fs::read(sandbox.path("runs/base/model/model.safetensors")).expect("weights"));
+    let merge = "merge --checkpoint runs/adapted --out merged --device cpu --no-check";
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 100; exec \"$0\" $1", env!("CARGO_BIN_EXE_plimsoll"), merge]);
+    sandbox.confine(&mut command);
+    let said = Said::of(command.output().expect("a shell"));
+    assert_eq!(said.code, Some(5), "{}", said.stderr);
+    assert!(said.stderr.contains("model.safetensors: ") && said.stderr.contains("hint: free space"), "{}", said.stderr);
+    let names = fs::read_dir(sandbox.path(".")).expect("a folder").map(|entry| entry.unwrap().file_name());
+    let mut left = names.filter(|name| name.to_string_lossy().contains("merg"));
+    assert_eq!(left.next(), None, "a file of the merge that failed");
+    let after = (saved(), fs::read(sandbox.path("runs/base/model/model.safetensors")).expect("weights"));
+    assert!(before == after, "the run or the weights below it changed");
+    sandbox.must(merge);
+    assert!(sandbox.path("merged/model.safetensors").exists());
 }
 
 #[test]
