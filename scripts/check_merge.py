@@ -3,7 +3,8 @@
 
 usage:  python scripts/check_merge.py --plimsoll PROGRAM
 
-Small random models, in shards, get random adapters with ranks and alphas by pattern, as PEFT saves them. Prints the largest
+Small random models, in shards, get random adapters with ranks and alphas by pattern, as PEFT saves them, with DoRA's
+magnitudes and without. Prints the largest
 difference of a weight and of a logit for each model. PEFT rounds the product before it adds it, Plimsoll rounds the sum alone, so in
 bfloat16 a weight may differ by one step of its precision.
 
@@ -12,6 +13,7 @@ needs:  pip install torch transformers peft
 """
 
 import argparse
+import itertools
 import os
 import subprocess
 import sys
@@ -44,18 +46,22 @@ MODELS = {
 STEPS = {torch.float32: 2**-22, torch.bfloat16: 2**-7}
 
 
-def check(program: str, name: str, dtype: torch.dtype, folder: Path) -> bool:
+def check(program: str, name: str, dtype: torch.dtype, dora: bool, folder: Path) -> bool:
     """Whether the merged weights of a model agree; prints the differences."""
     config, layers = MODELS[name]
+    # Embeddings can't have magnitudes.
+    layers = [layer for layer in layers if not (dora and layer == "embed_tokens")]
     AutoModelForCausalLM.from_config(config).to(dtype).save_pretrained(folder / "base", max_shard_size="60KB")
     base = AutoModelForCausalLM.from_pretrained(folder / "base", dtype=dtype)
     before = [weight.clone() for weight in base.state_dict().values()]
     first, second = layers[:2]
-    settings = {"r": 4, "lora_alpha": 12, "use_rslora": True, "rank_pattern": {first: 6}, "alpha_pattern": {second: 20}}
+    settings = {"r": 4, "lora_alpha": 12, "use_rslora": True, "rank_pattern": {first: 6}, "alpha_pattern": {second: 20}, "use_dora": dora}
     adapted = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", target_modules=layers, **settings))
     for parameter, values in adapted.named_parameters():
         if "lora_B" in parameter or "lora_embedding" in parameter:
             torch.nn.init.normal_(values, std=0.2)
+        elif "lora_magnitude_vector" in parameter:
+            values.data *= 1 + 0.3 * torch.randn_like(values)
     adapted.save_pretrained(folder / "adapter")
     command = [program, "merge", "--checkpoint", folder / "adapter", "--out", folder / "merged", "--device", "cpu"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -69,10 +75,13 @@ def check(program: str, name: str, dtype: torch.dtype, folder: Path) -> bool:
     tokens = torch.arange(32)[None] * 7 % 256
     with torch.no_grad():
         logits = (ours(tokens).logits - theirs(tokens).logits).abs().max().item()
-    print(f"{name}, {str(dtype)[6:]}: weights differ by at most {apart:.1e}, logits by {logits:.1e}")
+    method = "DoRA" if dora else "LoRA"
+    print(f"{name}, {method}, {str(dtype)[6:]}: weights differ by at most {apart:.1e}, logits by {logits:.1e}")
     # A product that nearly cancels a weight was rounded to the precision of the weight.
     largest = [torch.maximum(a.abs(), c.abs()) for (a, _), c in zip(pairs, before, strict=True)]
-    return all(((a - b).abs() <= STEPS[dtype] * most + 1e-6).all() for (a, b), most in zip(pairs, largest, strict=True))
+    # With magnitudes PEFT also rounds the sum, its norm and their ratio.
+    step = STEPS[dtype] * (4 if dora else 1)
+    return all(((a - b).abs() <= step * most + 1e-6).all() for (a, b), most in zip(pairs, largest, strict=True))
 
 
 def main() -> None:
@@ -81,10 +90,10 @@ def main() -> None:
     program = os.path.abspath(parser.parse_args().plimsoll)
     agrees = True
     for name in MODELS:
-        for dtype in STEPS:
+        for dtype, dora in itertools.product(STEPS, (False, True)):
             torch.manual_seed(0)
             with tempfile.TemporaryDirectory() as folder:
-                agrees &= check(program, name, dtype, Path(folder))
+                agrees &= check(program, name, dtype, dora, Path(folder))
     sys.exit(0 if agrees else 1)
 
 
