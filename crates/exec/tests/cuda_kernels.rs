@@ -475,7 +475,7 @@ fn most_requested(example: &Example) -> f64 {
         // Bounds as first and as last rows.
         Op::RouterLoss(_) => 1.3,
         // Seed and step for every warp.
-        Op::Dropout(_) => 1.26,
+        Op::Dropout(_) | Op::UniformNoise(_) => 1.26,
         // Tokens, factors and angles for every warp.
         _ => 1.13,
     }

@@ -11,7 +11,8 @@ use plimsoll_graph::{
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Differentiable ops whose gradient consists of other ops or is a result, not of one that is named after them.
-const BY_OTHER_OPS: [&str; 7] = ["Add", "Dispatch", "Dropout", "LinearAdd", "Rotary", "RouterLoss", "Scale"];
+const BY_OTHER_OPS: [&str; 8] =
+    ["Add", "Dispatch", "Dropout", "LinearAdd", "Rotary", "RouterLoss", "Scale", "UniformNoise"];
 
 /// Ops that replace others after the gradient pass, together with those of the gradient.
 const REPLACING: [&str; 1] = ["QuantizedLinear"];

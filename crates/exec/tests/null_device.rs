@@ -236,6 +236,7 @@ impl Case {
             objective: Objective {
                 label_smoothing: perhaps(noise, 0.1).filter(|_| !is_encoder).unwrap_or(0.0),
                 r_drop: (noise.unit() < 0.2 && !is_encoder).then_some(1.0),
+                embedding_noise: (noise.unit() < 0.3).then_some(5.0),
                 contrastive,
                 preferences: None,
             },

@@ -11,10 +11,12 @@
 //! An embedding is a linear layer of one-hot rows: t is a row of Aᵀ, and is never dropped. If its weight is also that of the
 //! output head, the head does not have the adapter, as in PEFT.
 //!
-//! Not here: which layers get adapters (`adapter_targets.rs`), and magnitudes of their weights (`magnitudes.rs`).
+//! Not here: which layers get adapters (`adapter_targets.rs`), magnitudes of their weights (`magnitudes.rs`), and noise
+//! on embeddings (`noise.rs`).
 
 use crate::magnitudes::{AdaptedWeight, Magnitudes};
 use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, Weights};
+use crate::noise::{Noise, SITES};
 use crate::ops::{ColumnScale, Dropout, DropoutKey, Embedding, Linear, LinearAdd, Op, Scale, WeightLayout};
 use crate::{DType, Graph, GraphError, Init, Node, Parameter, ProgramBuilder, Role, Storage, StoredPiece, TensorId};
 use serde::{Deserialize, Serialize};
@@ -94,9 +96,7 @@ pub(crate) fn is_second(graph: &Graph, parameter: &Parameter) -> bool {
 }
 
 /// The sites of adapters' dropout follow those of the model's own.
-const FIRST_SITE: u32 = 1 << 19;
-/// The sites of a second pass through the model.
-const SITES: u32 = 1 << 20;
+const FIRST_SITE: u32 = SITES / 2;
 
 /// A parameter's tensor in the model's files, if it is in one: its name, its shape, and the parameter's first element.
 fn place(graph: &Graph, parameter: &Parameter) -> Option<(String, Vec<usize>, usize)> {
@@ -158,6 +158,7 @@ impl ModelConfig {
 pub(crate) struct Adapted {
     weights: Weights,
     dropout: f32,
+    noise: Option<Noise>,
     /// By the weight of the layer.
     of: HashMap<TensorId, Matrices>,
 }
@@ -180,7 +181,9 @@ impl Adapted {
         adapters: Option<&Adapters>,
     ) -> Result<Self, GraphError> {
         let weights = model.declare(graph);
-        let Some(adapters) = adapters else { return Ok(Self { weights, dropout: 0.0, of: HashMap::new() }) };
+        let Some(adapters) = adapters else {
+            return Ok(Self { weights, dropout: 0.0, noise: None, of: HashMap::new() });
+        };
         let known = model.adaptable_layers()?;
         for name in adapters.layers.keys() {
             if !known.iter().any(|layer| layer.module == *name) {
@@ -203,7 +206,12 @@ impl Adapted {
             };
             of.insert(parameter.tensor, Matrices { down, up, scale, site: FIRST_SITE + site, magnitudes });
         }
-        Ok(Self { weights, dropout: adapters.dropout, of })
+        Ok(Self { weights, dropout: adapters.dropout, noise: None, of })
+    }
+
+    /// The same with noise that is added to the embeddings of tokens in training.
+    pub(crate) fn with_noise(self, noise: Option<Noise>) -> Self {
+        Self { noise, ..self }
     }
 
     /// The model, if it is an encoder. Its passes are adapted by [`Self::adapt`].
@@ -236,7 +244,8 @@ impl Adapted {
     ) -> Result<TensorId, GraphError> {
         let first = builder.nodes.len();
         let hidden = self.weights.forward(builder, inputs, mode, caches)?;
-        self.adapt(builder, first, mode)?;
+        let of_decoder = inputs.decoder.map(|[tokens, _]| tokens);
+        self.adapt(builder, first, [Some(inputs.tokens), of_decoder], mode)?;
         Ok(hidden)
     }
 
@@ -258,11 +267,37 @@ impl Adapted {
     ) -> Result<(), GraphError> {
         let first = builder.nodes.len();
         self.weights.cache_source(builder, inputs, caches)?;
-        self.adapt(builder, first, Mode::Cached)
+        self.adapt_layers(builder, first, Mode::Cached)
     }
 
-    /// Adds the adapters to the linear layers among the nodes from `first` on. A layer keeps the tensor of its result.
-    pub(crate) fn adapt(&self, builder: &mut ProgramBuilder, first: usize, mode: Mode) -> Result<(), GraphError> {
+    /// Adds the adapters to the linear layers among the nodes from `first` on, and in training noise to the embeddings of
+    /// these tokens, of sources and of targets. A layer keeps the tensor of its result.
+    pub(crate) fn adapt(
+        &self,
+        builder: &mut ProgramBuilder,
+        first: usize,
+        tokens: [Option<TensorId>; 2],
+        mode: Mode,
+    ) -> Result<(), GraphError> {
+        let embedding = |tokens: Option<TensorId>| {
+            let reads = |node: &&Node| matches!(node.op, Op::Embedding(_)) && Some(node.inputs[0]) == tokens;
+            builder.nodes[first..].iter().find(reads).map(|node| node.outputs[0])
+        };
+        let embedded = tokens.map(embedding);
+        self.adapt_layers(builder, first, mode)?;
+        match (self.noise, mode) {
+            (Some(noise), Mode::Train { draw }) => noise.add(builder, first, embedded, draw),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds the adapters only.
+    pub(crate) fn adapt_layers(
+        &self,
+        builder: &mut ProgramBuilder,
+        first: usize,
+        mode: Mode,
+    ) -> Result<(), GraphError> {
         if self.of.is_empty() {
             return Ok(());
         }

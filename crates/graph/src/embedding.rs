@@ -38,7 +38,7 @@ pub fn build_embedding(
         let mut builder = ProgramBuilder::new(&mut graph);
         let texts = ["tokens", "segments"].map(|name| builder.input(name, &[shape.rows, tokens], DType::I32));
         let hidden = encoder.forward(&mut builder, "text", texts, Mode::Evaluate)?;
-        weights.adapt(&mut builder, 0, Mode::Evaluate)?;
+        weights.adapt_layers(&mut builder, 0, Mode::Evaluate)?;
         let vectors = builder.apply(Pool { pooling: shape.pooling }, &[hidden, texts[1]])?;
         [builder.ports.tokens, builder.ports.segments] = texts.map(Some);
         builder.ports.vectors = Some(vectors);

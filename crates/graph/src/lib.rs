@@ -12,6 +12,7 @@ mod gradient;
 mod magnitudes;
 mod memory;
 pub mod models;
+mod noise;
 pub mod ops;
 pub mod optimizers;
 mod program;

@@ -4,6 +4,7 @@
 
 use crate::adapters::{ADAPTER_PREFIX, Adapted, Adapters, is_second};
 use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, NO_HEAD, keys};
+use crate::noise::Noise;
 use crate::ops::{
     Add, ContrastiveLoss, GradClip, GradNorm, HeadLogProbs, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, Pool,
     Pooling, PreferenceKind, PreferenceLoss, REWARDS, Route, RouterLoss, SoftCap, StateFormat, TakeRow, WeightFormat,
@@ -26,6 +27,9 @@ pub struct Objective {
     /// Weight of the divergence between two dropout draws; each sample then passes through the model twice. Source:
     /// Liang et al. 2021.
     pub r_drop: Option<f32>,
+    /// Alpha of the uniform noise that is added to the embeddings of tokens in training. Source: Jain et al. 2023.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding_noise: Option<f32>,
     /// The loss of encoders, which have no targets.
     #[serde(default)]
     pub contrastive: Contrastive,
@@ -153,6 +157,8 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     }
     let mut graph = Graph::default();
     let weights = Adapted::declare(&mut graph, model, shape.adapters.as_ref())?;
+    let longest = Lengths { tokens: shape.seq_len, target: shape.target_len };
+    let weights = weights.with_noise(shape.objective.embedding_noise.map(|alpha| Noise { alpha, longest }));
     let saved = shape.adapters.iter().flat_map(|adapters| &adapters.saved);
     if let Some(unknown) =
         shape.frozen.iter().chain(saved).find(|name| !graph.parameters.iter().any(|p| *graph[p.tensor].name == **name))
@@ -176,7 +182,6 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
         shape.objective.preferences.map(|_| graph.tensor(name, ty, Role::Staging, Storage::Persistent))
     };
     let rewards = [rewards("rewards"), rewards("held_out_rewards").filter(|_| shape.evaluates)];
-    let longest = Lengths { tokens: shape.seq_len, target: shape.target_len };
     let run = Run { model, weights: &weights, shape, rewards };
     for (number, &lengths) in [longest].iter().chain(&shape.buckets).enumerate() {
         let name = |kind| ProgramName { kind, lengths: (number > 0).then_some(lengths) };
@@ -397,7 +402,8 @@ impl Run<'_> {
         for ((texts, side), draw) in pooled.iter_mut().zip(["anchor", "candidate"]).zip(0..) {
             let first = builder.nodes.len();
             let hidden = encoder.forward(builder, side, *texts, mode(draw))?;
-            self.weights.adapt(builder, first, mode(draw))?;
+            let tokens = if draw == 0 { [Some(texts[0]), None] } else { [None, Some(texts[0])] };
+            self.weights.adapt(builder, first, tokens, mode(draw))?;
             texts[0] = builder.apply(Pool { pooling }, &[hidden, texts[1]])?;
         }
         builder.scope("similarity", None);

@@ -207,7 +207,7 @@ impl Request {
             }
             _ => {}
         }
-        let Objective { label_smoothing, r_drop, contrastive, preferences } = self.objective;
+        let Objective { label_smoothing, r_drop, contrastive, preferences, .. } = self.objective;
         if preferences.is_some() {
             if takes_pairs {
                 return Err(PlanError::NotADecoder);

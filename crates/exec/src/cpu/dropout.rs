@@ -36,29 +36,31 @@ fn run<E: Float>(op: &ops::Dropout, mut call: Call) {
     });
 }
 
-/// The masks of one dropout in one execution.
-pub(super) struct Mask {
+/// The random words of one site in one execution.
+pub(super) struct Draws {
     seed: u64,
     step: u64,
     first_sample: u64,
     site: u32,
-    /// Elements are kept if their random word is at least this.
-    threshold: u32,
-    /// The factor of kept elements.
-    pub(super) scale: f32,
 }
 
-impl Mask {
-    pub(super) fn new(key: DropoutKey, scalars: &Scalars) -> Self {
+impl Draws {
+    pub(super) fn new(site: u32, scalars: &Scalars) -> Self {
         let Scalars { seed, step, first_sample, .. } = *scalars;
-        let (threshold, scale) = (dropout_threshold(key.rate), 1.0 / (1.0 - key.rate));
-        Self { seed, step, first_sample, site: key.site, threshold, scale }
+        Self { seed, step, first_sample, site }
     }
 
-    /// y = x with dropped elements zeroed and the rest scaled; if x is `None`, y contains it. Both begin at element
+    /// Sets y to `rule` of the elements of x and of their random words; if x is `None`, y contains it. Both begin at element
     /// `first` of the micro-batch's sample `sample`. Panics if `first` is not a multiple of four.
     #[inline(always)]
-    fn apply(&self, y: &mut [f32], x: Option<&[f32]>, sample: usize, first: usize) {
+    pub(super) fn apply(
+        &self,
+        y: &mut [f32],
+        x: Option<&[f32]>,
+        sample: usize,
+        first: usize,
+        rule: impl Fn(f32, u32) -> f32,
+    ) {
         /// Quads of words drawn at a time, so that the generator's rounds run on whole vectors.
         const QUADS: usize = 32;
         /// Aligned to cache lines, so that reads of vectors match the writes.
@@ -75,16 +77,38 @@ impl Mask {
             match x {
                 Some(x) => {
                     for ((y, &x), &word) in y.iter_mut().zip(&x[start..]).zip(words) {
-                        *y = x * self.factor(word);
+                        *y = rule(x, word);
                     }
                 }
                 None => {
                     for (y, &word) in y.iter_mut().zip(words) {
-                        *y *= self.factor(word);
+                        *y = rule(*y, word);
                     }
                 }
             }
         }
+    }
+
+    /// The random words of the four elements of a sample from `4 * quad` on.
+    #[inline(always)]
+    fn draw(&self, site: u32, sample: usize, quad: u32) -> [u32; 4] {
+        dropout_bits(self.seed, self.step, self.first_sample + sample as u64, site, quad)
+    }
+}
+
+/// The masks of one dropout in one execution.
+pub(super) struct Mask {
+    draws: Draws,
+    /// Elements are kept if their random word is at least this.
+    threshold: u32,
+    /// The factor of kept elements.
+    pub(super) scale: f32,
+}
+
+impl Mask {
+    pub(super) fn new(key: DropoutKey, scalars: &Scalars) -> Self {
+        let (threshold, scale) = (dropout_threshold(key.rate), 1.0 / (1.0 - key.rate));
+        Self { draws: Draws::new(key.site, scalars), threshold, scale }
     }
 
     /// The factor of an element with this random word. A choice between the product and zero would compile to a load
@@ -102,26 +126,20 @@ impl Mask {
             first.is_multiple_of(4) && step.is_multiple_of(4),
             "columns do not begin at multiples of four: {first}, {step}"
         );
-        let site = dropout_site_of_head(self.site, head);
+        let site = dropout_site_of_head(self.draws.site, head);
         let mut words = [[0; MOST_COLUMNS]; 4];
         for (row, values) in values.chunks_exact_mut(count).enumerate() {
             // One draw serves four rows of a column.
             if row % 4 == 0 {
                 let [a, b, c, d] = words.each_mut().map(|words| &mut words[..count]);
                 for (column, (((a, b), c), d)) in a.iter_mut().zip(b).zip(c).zip(d).enumerate() {
-                    [*a, *b, *c, *d] = self.draw(site, sample, ((first + column * step + row) / 4) as u32);
+                    [*a, *b, *c, *d] = self.draws.draw(site, sample, ((first + column * step + row) / 4) as u32);
                 }
             }
             for (value, &word) in values.iter_mut().zip(&words[row % 4]) {
                 *value = rule(*value, word);
             }
         }
-    }
-
-    /// The random words of the four elements of a sample from `4 * quad` on.
-    #[inline(always)]
-    fn draw(&self, site: u32, sample: usize, quad: u32) -> [u32; 4] {
-        dropout_bits(self.seed, self.step, self.first_sample + sample as u64, site, quad)
     }
 }
 
@@ -140,7 +158,7 @@ pub(super) struct Columns {
 
 vectorized! {
     fn drop_out<S: Simd>(simd: S, y: &mut [f32], x: Option<&[f32]>, mask: &Mask, sample: usize, first: usize) {
-        mask.apply(y, x, sample, first);
+        mask.draws.apply(y, x, sample, first, |value, word| value * mask.factor(word));
     }
 
     /// Zeroes the dropped probabilities of a block, and scales the rest.

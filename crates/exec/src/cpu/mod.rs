@@ -65,6 +65,7 @@ mod take_row;
 mod tiled;
 mod tiles;
 mod transfer;
+mod uniform_noise;
 mod vectorize;
 
 pub use blas::{Blas, BlasError, BlasLibrary, blas_in_use, use_blas};

@@ -69,7 +69,8 @@ modules!(
     "scale",
     "soft_cap",
     "take_row",
-    "transfer";
+    "transfer",
+    "uniform_noise";
     from 8.0: "expert_product_tf32", "product_tf32";
     in halves:
     "expert_product",

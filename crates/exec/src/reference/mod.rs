@@ -44,6 +44,7 @@ mod scale;
 mod soft_cap;
 mod take_row;
 mod transfer;
+mod uniform_noise;
 
 pub use real::Real;
 pub(crate) use remainder::whole;

@@ -7,7 +7,7 @@ use plimsoll_graph::ops::{
     HeadLogProbs, HeadLogProbsGrad, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad,
     LinearWeightGrad, LowRankNorm, MovingAverage, PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate, PreferenceKind,
     PreferenceLoss, PreferenceLossGrad, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route,
-    RouteGrad, StateFormat, WeightFormat, WeightLayout,
+    RouteGrad, StateFormat, UniformNoise, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{DType, Example, Fill, Op, Scalars, TensorType};
@@ -128,6 +128,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         case(Gelu.into(), &[x]),
         case(GeluGrad.into(), &[x, x]),
         case(Dropout { key }.into(), &[x]),
+        case(UniformNoise { amplitude: 0.3, site: key.site }.into(), &[x]),
         with_bias(LayerNorm { eps: 1e-5, bias }.into(), &[x, &x[2..]], &x[2..]),
         fill(
             case(LayerNormGrad { weight: trained, bias, residual, accumulate }.into(), &norm_inputs),

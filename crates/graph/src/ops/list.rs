@@ -119,4 +119,5 @@ ops! { $
     soft_cap: SoftCap, SoftCapGrad;
     take_row: TakeRow;
     transfer: Transfer;
+    uniform_noise: UniformNoise;
 }

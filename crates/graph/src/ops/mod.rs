@@ -56,6 +56,7 @@ mod soft_cap;
 mod take_row;
 mod tiled;
 mod transfer;
+mod uniform_noise;
 mod working;
 
 pub use crate::optimizers::StateFormat;

@@ -133,6 +133,7 @@ const GROUPS: &[Group] = &[
             ("dpo-loss", ""),
             ("label-smoothing", ""),
             ("r-drop", ""),
+            ("neftune-noise-alpha", ""),
             ("similarity-scale", ""),
             ("pooling", ""),
             ("negative-column", ""),

@@ -100,6 +100,10 @@ pub(super) struct ObjectiveArgs {
     /// R-Drop: weight of the divergence between two passes with different dropout; 0 disables it
     #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "0")]
     pub r_drop: f64,
+    /// NEFTune: in training, add uniform noise of up to this over the square root of a row's numbers to the embeddings of
+    /// tokens, for the longest rows; 0 disables it
+    #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "0")]
+    pub neftune_noise_alpha: f64,
     /// Encoders: factor of the cosines of vectors in the loss
     #[arg(long, value_name = "X", value_parser = positive_number, default_value = "20")]
     pub similarity_scale: f64,
@@ -120,12 +124,13 @@ impl ObjectiveArgs {
     pub(super) fn objective(&self) -> Result<Objective, Failure> {
         let preferences = self.preferences()?;
         let r_drop = (self.r_drop > 0.0).then_some(self.r_drop as f32);
+        let embedding_noise = Some(self.neftune_noise_alpha as f32).filter(|&alpha| alpha > 0.0);
         let contrastive = Contrastive {
             scale: self.similarity_scale as f32,
             pooling: self.pooling.pooling(),
             negatives: self.negative_column.len(),
         };
-        Ok(Objective { label_smoothing: self.label_smoothing, r_drop, contrastive, preferences })
+        Ok(Objective { label_smoothing: self.label_smoothing, r_drop, embedding_noise, contrastive, preferences })
     }
 
     /// The flags of preferences as settings; none for other objectives.

@@ -201,6 +201,28 @@ fn merged_weights_are_the_model_with_its_adapters() {
     assert!(!left.into_iter().any(|name| name.to_string_lossy().starts_with(".merging")));
 }
 
+#[test]
+fn noise_of_embeddings_changes_training_and_is_the_same_in_a_resumed_run() {
+    let sandbox = sandbox();
+    for method in ["full", "lora"] {
+        let train =
+            format!("train {DATA} --init runs/base/model --method {method} --scheduler constant --learning-rate 0.01");
+        let weights = if method == "full" { "model.safetensors" } else { "adapter_model.safetensors" };
+        let run = |name: &str, flags: &str| {
+            sandbox.must(&format!("{train} --name {method}-{name} --max-steps 4 {flags}"));
+            fs::read(file(&sandbox, &format!("{method}-{name}"), 4, weights)).expect(weights)
+        };
+        let whole = run("whole", "--neftune-noise-alpha 5");
+        let (plain, off) = (run("plain", ""), run("off", "--neftune-noise-alpha 0"));
+        assert!(plain == off && plain != whole, "{method}");
+        sandbox.must(&format!("{train} --name {method}-parts --max-steps 2 --neftune-noise-alpha 5"));
+        sandbox.must(&format!("train --resume runs/{method}-parts --max-steps 4"));
+        let parts = fs::read(file(&sandbox, &format!("{method}-parts"), 4, weights)).expect(weights);
+        assert!(parts == whole, "{method}");
+        sandbox.refused(&format!("{train} --name no --neftune-noise-alpha=-1"), 2, &["--neftune-noise-alpha"]);
+    }
+}
+
 /// A limit on file sizes makes writes fail as on a disk that fills up, after a part of the weights.
 #[cfg(unix)]
 #[test]

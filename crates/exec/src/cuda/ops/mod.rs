@@ -46,6 +46,7 @@ mod shape;
 mod soft_cap;
 mod take_row;
 mod transfer;
+mod uniform_noise;
 
 pub use products::OLDEST_WITH_TF32;
 

@@ -46,8 +46,16 @@ impl Given {
         });
         let map = settings.as_object_mut().expect("an object literal");
         let of_objective = &args.request.objective;
-        let ObjectiveArgs { label_smoothing, r_drop, similarity_scale, pooling, negative_column, layer_decay, .. } =
-            of_objective;
+        let ObjectiveArgs {
+            label_smoothing,
+            r_drop,
+            neftune_noise_alpha,
+            similarity_scale,
+            pooling,
+            negative_column,
+            layer_decay,
+            ..
+        } = of_objective;
         map.append(&mut of_objective.resolved_preferences());
         map.append(&mut args.watch.resolved());
         map.append(&mut args.power.resolved());
@@ -56,6 +64,9 @@ impl Given {
         map.extend(args.log_every.map(|steps| ("log_every".to_owned(), json!(steps))));
         map.insert("label_smoothing".into(), json!(label_smoothing.to_string()));
         map.insert("r_drop".into(), json!(r_drop));
+        if *neftune_noise_alpha > 0.0 {
+            map.insert("neftune_noise_alpha".into(), json!(neftune_noise_alpha));
+        }
         if self.chosen.config.is_encoder() {
             map.insert("similarity_scale".into(), json!(similarity_scale));
             if !negative_column.is_empty() {
