@@ -1,6 +1,6 @@
 //! Levers change memory and time, never the result.
 
-use crate::support::{GLOBAL_BATCH, Setup, all_losses, assert_close, bits, encoders, families, preferences, tiny_gpt2};
+use crate::support::{GLOBAL_BATCH, Setup, adapted, all_losses, assert_close, bits, encoders, families, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{MemoryId, Op, Optimizer, Targets, TrainShape};
@@ -37,7 +37,7 @@ fn assert_equal_to_rounding(what: &str, found: &[f64], expected: &[f64]) {
 
 #[test]
 fn invariant_5_levers_the_micro_batch_does_not_change_the_losses() {
-    for (family, setup) in families().into_iter().chain(preferences()) {
+    for (family, setup) in families().into_iter().chain(adapted()) {
         let whole = with_micro_batch(&setup, GLOBAL_BATCH).losses();
         assert!(whole[19] < 0.95 * whole[0], "{family}: nothing is learned: {whole:?}");
         for micro_batch in [1, 2, 4] {
@@ -49,7 +49,7 @@ fn invariant_5_levers_the_micro_batch_does_not_change_the_losses() {
 
 #[test]
 fn invariant_5_levers_the_head_chunk_does_not_change_the_losses() {
-    for (family, setup) in families().into_iter().chain(preferences()) {
+    for (family, setup) in families().into_iter().chain(adapted()) {
         let setup = with_micro_batch(&setup, 4);
         let losses =
             |head_chunk| Setup { shape: TrainShape { head_chunk, ..setup.shape.clone() }, ..setup.clone() }.losses();
@@ -72,7 +72,7 @@ fn in_tiles(rows: usize) -> impl Iterator<Item = (&'static str, Setup)> {
         let tiled = nodes.filter(|node| matches!(node.op, Op::ByRows(_) | Op::ByRowsGrad(_))).count();
         (tiled > 0).then_some((family, setup))
     };
-    families().into_iter().chain(preferences()).filter_map(tiled)
+    families().into_iter().chain(adapted()).filter_map(tiled)
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn ways(setup: &Setup, micro_batch: usize) -> Vec<(String, Setup)> {
 fn invariant_5_levers_bytes_and_time_change_but_not_a_bit() {
     let of_families = families()
         .into_iter()
-        .chain(preferences())
+        .chain(adapted())
         .chain(in_tiles(11).take(1))
         .flat_map(|(family, setup)| [4, GLOBAL_BATCH].map(|n| (family, setup.clone(), n)));
     let of_encoders = encoders().into_iter().map(|(family, setup)| (family, setup, GLOBAL_BATCH));

@@ -1,6 +1,6 @@
 //! A resumed run equals one that was never stopped, bit for bit.
 
-use crate::support::{Outcome, Setup, View, all_losses, bits, encoders, families, preferences, tiny_gpt2};
+use crate::support::{Outcome, Setup, View, adapted, all_losses, bits, encoders, families, tiny_gpt2};
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::StateFormat;
 use plimsoll_graph::{MemoryId, TrainShape};
@@ -107,7 +107,7 @@ fn an_evaluation_that_a_stop_prevents_is_made_by_the_next_session() {
 #[test]
 fn invariant_7_a_resumed_run_of_any_family_is_the_run() {
     let parent = tempfile::tempdir().expect("a temporary folder");
-    for (family, setup) in families().into_iter().chain(encoders()).chain(preferences()) {
+    for (family, setup) in families().into_iter().chain(encoders()).chain(adapted()) {
         let folder = |what: &str| parent.path().join(format!("{family}, {what}"));
         let whole = run_with_stops(&setup, &folder("whole"), &[]);
         let resumed = run_with_stops(&setup, &folder("resumed"), &[3, 7]);

@@ -80,7 +80,8 @@ pub fn families() -> Vec<(&'static str, Setup)> {
         Setup { model: tiny_t5(feed_forward), shape, ..plain.clone() }.with_rows()
     };
     let packed = TrainShape { packed: true, ..plain.shape.clone() };
-    let paired = Objective { label_smoothing: 0.1, r_drop: Some(1.0), ..Objective::default() };
+    let paired =
+        Objective { label_smoothing: 0.1, r_drop: Some(1.0), embedding_noise: Some(5.0), ..Objective::default() };
     vec![
         ("GPT-2", plain.clone()),
         ("Llama", Setup { model: tiny_llama(), ..plain.clone() }),
@@ -118,20 +119,29 @@ pub fn encoders() -> Vec<(&'static str, Setup)> {
     ]
 }
 
-/// A run on preferences, with adapters.
-pub fn preferences() -> Vec<(&'static str, Setup)> {
+/// Runs of adapters: on preferences, and with magnitudes.
+pub fn adapted() -> Vec<(&'static str, Setup)> {
     let config = r#"{
         "model_type": "llama", "vocab_size": 256, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 48, "attention_dropout": 0.1,
         "initializer_range": 0.1
     }"#;
     let model = ModelConfig::from_json(config).expect("a sensible model");
-    let layers = model.adaptable_layers().expect("a sensible model").into_iter();
-    let layers = layers.map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
+    let known = model.adaptable_layers().expect("a sensible model").into_iter();
+    let layers = known.clone().map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
     let objective = Objective { preferences: Some(Preferences::default()), ..Objective::default() };
     let adapters = Some(Adapters { layers, dropout: 0.1, ..Adapters::default() });
-    let shape = TrainShape { sample_prefill: None, objective, adapters, ..Setup::default().shape };
-    vec![("Llama on preferences", Setup { model, shape, ..Setup::default() }.with_rows())]
+    let plain = Setup::default();
+    let shape = TrainShape { sample_prefill: None, objective, adapters, ..plain.shape.clone() };
+    let on_preferences = Setup { model: model.clone(), shape, ..plain.clone() }.with_rows();
+    let linear = known.filter(|layer| !layer.is_embedding);
+    let layers = linear.map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
+    // The head is trained whole, so that a random model learns something.
+    let saved = ["lm_head.weight".to_owned()].into();
+    let adapters = Some(Adapters { layers, saved, has_magnitudes: true, ..Adapters::default() });
+    let objective = Objective { embedding_noise: Some(5.0), ..Objective::default() };
+    let shape = TrainShape { adapters, objective, ..plain.shape.clone() };
+    vec![("Llama on preferences", on_preferences), ("Llama with magnitudes", Setup { model, shape, ..plain })]
 }
 
 /// The graph and the plan of a model's training run on the processor.
