@@ -34,7 +34,6 @@ pub enum Reason {
     NearestPrecision,
     NoAdapters,
     NoEarlyStopping,
-    NoEmbeddingNoise,
     NoExperts,
     NoMixing,
     NoOverwrite,

@@ -37,6 +37,7 @@ pub enum Setting {
     Method,
     MicroBatch,
     Name,
+    NeftuneNoiseAlpha,
     OptimizerOffload,
     Packing,
     Precision,

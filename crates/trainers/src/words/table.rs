@@ -77,6 +77,9 @@ const RECOMPUTE: &[(&str, &[Assignment])] = &[
     ("false", &[]),
 ];
 
+/// Values that mean no noise.
+const NO_NOISE: &[(&str, &[Assignment])] = &[("null", &[])];
+
 /// Values that keep the default interval of progress messages.
 const NO_STEPS: &[(&str, &[Assignment])] = &[("null", &[]), ("0", &[])];
 
@@ -682,12 +685,12 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("n_shot", &[Ignored(&[LlamaFactory])], Unknown),
     ("name", &[Ignored(&[HuggingFace])], Own),
     ("neat_packing", &[Unmodeled(&[LlamaFactory], TOKEN_MASKS)], Name(Setting::Packing)),
-    ("neftune_noise_alpha", &[Unmodeled(SHARED, EMBEDDING_NOISE)], Missing(Reason::NoEmbeddingNoise)),
+    ("neftune_noise_alpha", &[Unmodeled(SHARED, EMBEDDING_NOISE)], Own),
     ("new_special_tokens", &[Unmodeled(&[LlamaFactory], OWN_VOCABULARY)], Missing(Reason::OtherModel)),
     ("new_special_tokens_config", &[Ignored(&[LlamaFactory])], Unknown),
     ("no_cuda", &[Ignored(SHARED)], Choice(&[("true", &[(Setting::Device, "cpu")]), ("false", &[])])),
     ("no_rdrop", &[], Choice(&[("true", &[(Setting::RDrop, "0")]), ("false", &[])])),
-    ("noisy_embedding_alpha", &[Unmodeled(&[Axolotl], EMBEDDING_NOISE)], Missing(Reason::NoEmbeddingNoise)),
+    ("noisy_embedding_alpha", &[Unmodeled(&[Axolotl], EMBEDDING_NOISE)], Or(Setting::NeftuneNoiseAlpha, NO_NOISE)),
     ("nproc_per_node", &[Ignored(&[Torchtune])], Unknown),
     ("num_beams", &[Ignored(&[HuggingFace, LlamaFactory])], Unknown),
     ("num_dataset_shards_to_save", &[Ignored(&[Axolotl])], Nothing(Reason::AllFilesRead)),

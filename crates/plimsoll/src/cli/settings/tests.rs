@@ -156,6 +156,8 @@ fn replaced_requests_are_reported() {
         ("loss_watchdog_threshold: 5.0", "instead: `loss_watchdog_threshold` (a run is not ended when its loss rises"),
         ("eot_tokens: ['<|im_end|>']", "instead: `eot_tokens` (the chat template ends each turn"),
         ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]", ""),
+        ("neftune_noise_alpha: 5", "neftune_noise_alpha = 5"),
+        ("noisy_embedding_alpha: null", ""),
         ("max_samples: 10", "instead: `max_samples` (all rows"),
         ("chat_template: tokenizer_default_fallback_chatml", "chat_template = tokenizer_default_fallback_chatml"),
     ] {

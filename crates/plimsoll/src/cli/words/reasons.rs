@@ -45,7 +45,6 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
         Reason::NoEarlyStopping => {
             "a run does not stop early by itself; `max_steps` ends it sooner, and every checkpoint can be used"
         }
-        Reason::NoEmbeddingNoise => "embeddings get no noise; use `dropout` or `label_smoothing` to regularize",
         Reason::NoExperts => "mixtures of experts are not supported",
         Reason::NoMixing => "data sets are concatenated; repeat a file under `data` to give it more weight",
         Reason::NoOverwrite => "a run never overwrites another one",
@@ -121,8 +120,7 @@ pub(in crate::cli) fn planned_without(refusal: Reason) -> Option<&'static str> {
         Reason::OtherTraining => Some("the plan trains on the next token, without it"),
         Reason::NearestPrecision => Some("the plan uses bf16"),
         Reason::OtherOptimizer => Some("the plan uses AdamW"),
-        Reason::NoEmbeddingNoise
-        | Reason::NoEarlyStopping
+        Reason::NoEarlyStopping
         | Reason::NoMixing
         | Reason::OwnSchedule
         | Reason::TemplateFile

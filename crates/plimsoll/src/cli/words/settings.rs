@@ -37,6 +37,7 @@ pub(in crate::cli) fn name(setting: Setting) -> &'static str {
         Setting::Method => "method",
         Setting::MicroBatch => "micro_batch",
         Setting::Name => "name",
+        Setting::NeftuneNoiseAlpha => "neftune_noise_alpha",
         Setting::OptimizerOffload => "optimizer_offload",
         Setting::Packing => "packing",
         Setting::Precision => "precision",
