@@ -5,18 +5,37 @@
 #define THREADS 256
 #define WARPS (THREADS / WARP)
 
-enum Kind { SIGMOID, ROBUST, HINGE, IPO };
+enum Kind { SIGMOID, ROBUST, HINGE, IPO, ORPO };
+
+// The largest mean log-probability whose odds are computed.
+#define MOST (-1.0f / (1 << 20))
 
 // log (1 + exp x).
 __device__ __forceinline__ float softplus(float x) { return fmaxf(x, 0.0f) + __logf(1.0f + __expf(-fabsf(x))); }
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
-// The number of targets of a row, in every lane of a warp.
-__device__ __forceinline__ float count(const int *targets, int tokens) {
-    float sum = 0.0f;
-    for (int token = threadIdx.x % WARP; token < tokens; token += WARP) sum += targets[token] >= 0 ? 1.0f : 0.0f;
-    return warp_sum(sum);
+// The number of targets of a row of the first group, and in `other` that of the second one, in every lane of a warp.
+__device__ __forceinline__ float count(const int *targets, int tokens, float &other) {
+    float first = 0.0f, second = 0.0f;
+    for (int token = threadIdx.x % WARP; token < tokens; token += WARP) {
+        int target = targets[token];
+        first += target >= 0 ? 1.0f : 0.0f;
+        second += target < -1 ? 1.0f : 0.0f;
+    }
+    other = warp_sum(second);
+    return warp_sum(first);
+}
+
+// The term of the odds of an example, whose answers have these mean log-probabilities, and its slopes in both of them.
+__device__ __forceinline__ float of_odds(float beta, float chosen, float rejected, float &slope_chosen,
+                                         float &slope_rejected) {
+    float good = fminf(chosen, MOST), bad = fminf(rejected, MOST);
+    float of_good = -expm1f(good), of_bad = -expm1f(bad);
+    float margin = (good - __logf(of_good)) - (bad - __logf(of_bad)), pull = beta * sigmoid(-margin);
+    slope_chosen = -pull / of_good;
+    slope_rejected = pull / of_bad;
+    return beta * softplus(-margin);
 }
 
 // The loss of an example, whose answers have these log-ratios and numbers of tokens, and its slopes in both log-ratios.
@@ -43,7 +62,8 @@ __device__ __forceinline__ float of_example(int kind, float beta, float wrong, f
     return loss;
 }
 
-// One block, with a warp for each example. `slopes` is null if only the loss and the rewards are requested.
+// One block, with a warp for each example. `slopes` is null if only the loss and the rewards are requested. ORPO has no
+// reference, and two log-probabilities for each row: those of the answer and of the prompt.
 KERNEL(THREADS) preference_loss(const float *policy, const float *reference, const int *targets, float *loss,
                                 float *rewards, float *slopes, const Scalars *scalars, int examples, int tokens,
                                 int kind, float beta, float wrong, int accumulate) {
@@ -53,13 +73,26 @@ KERNEL(THREADS) preference_loss(const float *policy, const float *reference, con
 #pragma unroll 1
     for (int example = threadIdx.x / WARP; example < examples; example += WARPS) {
         const int *own = targets + (u64)2 * example * tokens;
-        float tokens_chosen = count(own, tokens), tokens_rejected = count(own + tokens, tokens);
-        float of_chosen = 0.0f, of_rejected = 0.0f;
+        float tokens_prompt, none;
+        float tokens_chosen = count(own, tokens, tokens_prompt), tokens_rejected = count(own + tokens, tokens, none);
+        float of_chosen = 0.0f, of_rejected = 0.0f, of_prompt = 0.0f;
         if (tokens_chosen > 0.0f && tokens_rejected > 0.0f) {
-            float chosen = policy[2 * example] - reference[2 * example];
-            float rejected = policy[2 * example + 1] - reference[2 * example + 1];
-            float of_loss = of_example(kind, beta, wrong, chosen, rejected, tokens_chosen, tokens_rejected, of_chosen,
-                                       of_rejected);
+            float chosen, rejected, of_loss;
+            if (kind == ORPO) {
+                const float *sums = policy + 4 * example;
+                chosen = sums[0] / tokens_chosen;
+                rejected = sums[2] / tokens_rejected;
+                float all = tokens_chosen + tokens_prompt;
+                of_loss = of_odds(beta, chosen, rejected, of_chosen, of_rejected) - (sums[0] + sums[1]) / all;
+                of_prompt = -1.0f / all;
+                of_chosen = of_chosen / tokens_chosen + of_prompt;
+                of_rejected /= tokens_rejected;
+            } else {
+                chosen = policy[2 * example] - reference[2 * example];
+                rejected = policy[2 * example + 1] - reference[2 * example + 1];
+                of_loss = of_example(kind, beta, wrong, chosen, rejected, tokens_chosen, tokens_rejected, of_chosen,
+                                     of_rejected);
+            }
             if (is_first) {
                 sums[0] += of_loss;
                 sums[1] += beta * chosen;
@@ -68,8 +101,14 @@ KERNEL(THREADS) preference_loss(const float *policy, const float *reference, con
             }
         }
         if (slopes && is_first) {
-            slopes[2 * example] = slope_scale * of_chosen;
-            slopes[2 * example + 1] = slope_scale * of_rejected;
+            if (kind == ORPO) {
+                float *to = slopes + 4 * example;
+                to[0] = slope_scale * of_chosen, to[1] = slope_scale * of_prompt;
+                to[2] = slope_scale * of_rejected, to[3] = 0.0f;
+            } else {
+                slopes[2 * example] = slope_scale * of_chosen;
+                slopes[2 * example + 1] = slope_scale * of_rejected;
+            }
         }
     }
 #pragma unroll

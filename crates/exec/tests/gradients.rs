@@ -34,6 +34,18 @@ fn is_tested(op: &Op) -> bool {
     is_differentiable(op.variant()) && !is_excluded
 }
 
+/// All examples, each with the seed of its operands, which does not change with the examples of other ops: near a choice of
+/// `Route` there are no differences.
+fn seeded_examples() -> Vec<(u64, Example)> {
+    let mut seeds = HashMap::new();
+    let seeded = |example: Example| {
+        let seed = seeds.entry(example.op.variant()).or_insert(0);
+        *seed += 1;
+        (*seed, example)
+    };
+    Op::all_examples().into_iter().map(seeded).collect()
+}
+
 /// The operand that is a constant to the op's gradient, as a parameter of a case.
 fn constant(op: &Op) -> Option<&'static str> {
     matches!(op, Op::ColumnScale(_)).then_some("input2")
@@ -162,18 +174,6 @@ impl Case {
             }
         }
     }
-}
-
-/// All examples, each with a seed that the examples of other ops do not change: some operands are near a step of their op.
-fn seeded_examples() -> impl Iterator<Item = (u64, Example)> {
-    let mut seeds = HashMap::<&str, u64>::new();
-    Op::all_examples().into_iter().map(move |example| {
-        let name = example.op.variant();
-        let of_name = name.bytes().fold(0, |seed: u64, byte| seed.wrapping_mul(31) + u64::from(byte));
-        let seed = seeds.entry(name).or_insert(of_name);
-        *seed = seed.wrapping_add(1);
-        (*seed, example)
-    })
 }
 
 #[test]

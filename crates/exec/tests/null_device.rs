@@ -4,7 +4,7 @@
 use plimsoll_exec::cases::Noise;
 use plimsoll_exec::{ArenaUse, Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
 use plimsoll_graph::models::{FeedForwardProjection, Gpt2Config, ModelConfig, T5Config};
-use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::ops::{PreferenceKind, StateFormat};
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
     Adapter, Adapters, Contrastive, Lengths, MemoryId, Objective, Optimizer, Preferences, Products, ProgramKind,
@@ -247,6 +247,9 @@ impl Case {
         let has_reference = shape.adapters.as_ref().is_some_and(|adapters| adapters.saved.is_empty());
         if has_reference && !model.takes_pairs() && noise.unit() < 0.5 {
             shape.objective.preferences = Some(Preferences::default());
+        } else if !model.takes_pairs() && seq_len.is_multiple_of(4) {
+            shape.objective.preferences = Some(Preferences { kind: PreferenceKind::Orpo, ..Preferences::default() });
+            shape.objective.label_smoothing = 0.0;
         }
         let rules = Rule::all();
         let rule = rules[noise.below(rules.len())];

@@ -46,13 +46,13 @@ impl Objective {
     }
 }
 
-/// A loss that compares two answers to a prompt, as in DPO (Rafailov et al. 2023). The reference is the model without its
-/// adapters.
+/// A loss that compares two answers to a prompt, as in DPO (Rafailov et al. 2023) or ORPO (Hong et al. 2024). The reference, if
+/// the loss has one, is the model without its adapters.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Preferences {
     /// The loss of an example.
     pub kind: PreferenceKind,
-    /// How much deviation from the reference costs, above zero.
+    /// How much deviation from the reference costs, above zero; without a reference, the weight of the odds.
     pub beta: f32,
 }
 
@@ -416,8 +416,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Appends the passes of the reference and of the policy, and the loss of preferences with its rewards. Rows 2i and 2i+1
-    /// have the chosen and the rejected answer of example i, with the answers' tokens as targets.
+    /// Appends the passes of the reference, if the loss has one, and of the policy, and the loss of preferences with its rewards.
+    /// Rows 2i and 2i+1 have the chosen and the rejected answer of example i, with the answers' tokens as targets, and if
+    /// prompts are trained on, the tokens of the prompt as targets of the second group.
     fn add_preferences(
         &self,
         builder: &mut ProgramBuilder,
@@ -427,16 +428,23 @@ impl Run<'_> {
         mode: Mode,
     ) -> Result<(), GraphError> {
         let (head, targets) = (self.weights.head(), builder.ports.targets.expect("the inputs have targets"));
-        let op = HeadLogProbs { chunk: self.shape.head_chunk, cap: self.weights.logit_cap() };
-        let before = self.weights.forward_reference(builder, inputs)?;
-        builder.scope("reference", None);
-        let reference = builder.apply(op, &[before, head, targets])?;
+        let Preferences { kind, beta } = *preferences;
+        let (chunk, cap) = (self.shape.head_chunk, self.weights.logit_cap());
+        let op = HeadLogProbs { chunk, cap, split: kind.trains_prompts() };
+        let reference = match kind.has_reference() {
+            true => {
+                let before = self.weights.forward_reference(builder, inputs)?;
+                builder.scope("reference", None);
+                Some(builder.apply(op, &[before, head, targets])?)
+            }
+            false => None,
+        };
         let hidden = self.weights.forward(builder, inputs, mode, &Caches::default())?;
         builder.scope("policy", None);
         let policy = builder.apply(op, &[hidden, head, targets])?;
-        let Preferences { kind, beta } = *preferences;
         let loss = PreferenceLoss { kind, beta, smoothing: self.shape.objective.label_smoothing };
-        builder.push_into(loss, &[policy, reference, targets], &results.map(Some))?;
+        let operands = [Some(policy), reference, Some(targets)].into_iter().flatten().collect::<Vec<_>>();
+        builder.push_into(loss, &operands, &results.map(Some))?;
         builder.ports.rewards = Some(results[1]);
         Ok(())
     }

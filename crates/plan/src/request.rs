@@ -4,7 +4,7 @@ use crate::budget::Budget;
 use crate::cost::Machine;
 use crate::settings::{Excluded, LeverRequest};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Adapters, GraphError, Lengths, Objective, Optimizer, Targets, WeightCodes};
+use plimsoll_graph::{Adapters, GraphError, Lengths, Objective, Optimizer, Preferences, Targets, WeightCodes};
 use std::collections::BTreeSet;
 
 /// A training run to be planned.
@@ -208,11 +208,11 @@ impl Request {
             _ => {}
         }
         let Objective { label_smoothing, r_drop, contrastive, preferences, .. } = self.objective;
-        if preferences.is_some() {
+        if let Some(Preferences { kind, .. }) = preferences {
             if takes_pairs {
                 return Err(PlanError::NotADecoder);
             }
-            if self.adapters.as_ref().is_none_or(|adapters| !adapters.saved.is_empty()) {
+            if kind.has_reference() && self.adapters.as_ref().is_none_or(|adapters| !adapters.saved.is_empty()) {
                 return Err(PlanError::NoReference { has_adapters: self.adapters.is_some() });
             }
         }

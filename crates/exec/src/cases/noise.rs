@@ -53,8 +53,10 @@ pub fn fill_value<F: Real>(ty: &TensorType, fill: Fill, noise: &mut Noise) -> Va
         _ if ty.dtype == DType::I16 => noise.below(1 << 16) as f64 + f64::from(i16::MIN),
         Fill::Uniform => rounded(ty.dtype, (2.0 * noise.unit() - 1.0) as f32),
         Fill::Positive => rounded(ty.dtype, (0.5 + noise.unit()) as f32),
+        Fill::Negative => rounded(ty.dtype, (-0.5 - noise.unit()) as f32),
         Fill::Index(n) => noise.below(n as usize) as f64,
         Fill::Target(n) => noise.below(n as usize + 1) as f64 - 1.0,
+        Fill::Grouped(n) => noise.below(2 * n as usize + 1) as f64 - f64::from(n + 1),
         Fill::Runs(n) => {
             if left == 0 {
                 (run, left) = (run + 1, 1 + noise.below(n as usize));
@@ -96,7 +98,8 @@ mod tests {
             let values = fill_value::<f64>(&TensorType::f32(&[1000]), fill, &mut Noise::new(1)).floats().to_vec();
             values.into_iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (x.min(low), x.max(high)))
         };
-        for (fill, low, high) in [(Fill::Uniform, -1.0, 1.0), (Fill::Positive, 0.5, 1.5)] {
+        for (fill, low, high) in [(Fill::Uniform, -1.0, 1.0), (Fill::Positive, 0.5, 1.5), (Fill::Negative, -1.5, -0.5)]
+        {
             let (least, most) = ends(fill);
             assert!(
                 low <= least && least < low + 0.1 && high - 0.1 < most && most <= high,

@@ -20,8 +20,8 @@ impl CpuKernel for PreferenceLossGrad {
         let scale = f64::from(call.scalars.loss_scale);
         let slope_scale = scale * f64::from(call.scalars.gradient_scale);
         slopes.fill(0.0);
-        let (total, sums) = visit(&self.forward, &call, |chosen, of_rows| {
-            slopes[chosen..][..2].copy_from_slice(&of_rows.map(|slope| (slope * slope_scale) as f32));
+        let (total, sums) = visit(&self.forward, &call, |at, of_policy| {
+            slopes[at..].iter_mut().zip(of_policy).for_each(|(to, slope)| *to = (slope * slope_scale) as f32);
         });
         let results = loss.iter_mut().chain(rewards);
         for (result, sum) in results.zip(std::iter::once(total).chain(sums)) {
@@ -31,11 +31,12 @@ impl CpuKernel for PreferenceLossGrad {
     }
 }
 
-/// The sums of losses and rewards. Calls `slopes` with the first row of each example that is present, and the slopes of its
-/// loss in both log-probabilities.
-fn visit(op: &PreferenceLoss, call: &Call, mut slopes: impl FnMut(usize, [f64; 2])) -> (f64, [f64; REWARDS]) {
-    let (policy, reference, targets) = (call.f32(0), call.f32(1), call.i32(2));
-    let columns = call.io.inputs[2].columns();
+/// The sums of losses and rewards. Calls `slopes` with the slopes of the loss of each example that is present in the policy's
+/// log-probabilities, and the position of the first of these.
+fn visit(op: &PreferenceLoss, call: &Call, mut slopes: impl FnMut(usize, &[f64])) -> (f64, [f64; REWARDS]) {
+    let has_reference = op.kind.has_reference();
+    let (policy, at) = (call.f32(0), if has_reference { 2 } else { 1 });
+    let (targets, columns) = (call.i32(at), call.io.inputs[at].columns());
     let beta = f64::from(op.beta);
     let (mut total, mut rewards) = (0.0, [0.0; REWARDS]);
     for (pair, targets) in targets.chunks_exact(2 * columns).enumerate() {
@@ -44,11 +45,25 @@ fn visit(op: &PreferenceLoss, call: &Call, mut slopes: impl FnMut(usize, [f64; 2
         if tokens.contains(&0) {
             continue;
         }
-        let ratios = [2 * pair, 2 * pair + 1].map(|row| f64::from(policy[row]) - f64::from(reference[row]));
-        let (loss, of_rows) = loss_and_slopes(op, ratios, tokens.map(|tokens| tokens as f64));
-        total += loss;
-        slopes(2 * pair, of_rows);
-        let [good, bad] = ratios.map(|ratio| beta * ratio);
+        let lengths = tokens.map(|tokens| tokens as f64);
+        let numbers = if has_reference {
+            let reference = call.f32(1);
+            let ratios = [2 * pair, 2 * pair + 1].map(|row| f64::from(policy[row]) - f64::from(reference[row]));
+            let (loss, of_rows) = loss_and_slopes(op, ratios, lengths);
+            total += loss;
+            slopes(2 * pair, &of_rows);
+            ratios
+        } else {
+            let [good, of_prompt, bad] = [0, 1, 2].map(|number| f64::from(policy[4 * pair + number]));
+            let prompt = chosen.iter().filter(|&&target| target < -1).count() as f64;
+            let means = [good / lengths[0], bad / lengths[1]];
+            let (loss, of_means) = loss_of_odds(beta, means);
+            let all = prompt + lengths[0];
+            total += loss - (good + of_prompt) / all;
+            slopes(4 * pair, &[of_means[0] / lengths[0] - 1.0 / all, -1.0 / all, of_means[1] / lengths[1]]);
+            means
+        };
+        let [good, bad] = numbers.map(|number| beta * number);
         rewards[0] += good;
         rewards[1] += bad;
         rewards[2] += if good > bad { 1.0 } else { 0.0 };
@@ -61,7 +76,16 @@ fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// The loss of an example and its slopes in both log-ratios.
+/// The term of the odds of an example without a reference, and its slopes in the mean log-probabilities of both answers.
+fn loss_of_odds(beta: f64, means: [f64; 2]) -> (f64, [f64; 2]) {
+    const MOST: f64 = -1.0 / (1u32 << 20) as f64;
+    let others = means.map(|mean| -mean.min(MOST).exp_m1());
+    let [good, bad] = [0, 1].map(|answer| means[answer].min(MOST) - others[answer].ln());
+    let pull = beta * (-softplus(good - bad)).exp();
+    (beta * softplus(bad - good), [-pull / others[0], pull / others[1]])
+}
+
+/// The loss of an example with a reference, and its slopes in both log-ratios.
 fn loss_and_slopes(op: &PreferenceLoss, ratios: [f64; 2], tokens: [f64; 2]) -> (f64, [f64; 2]) {
     let (beta, wrong) = (f64::from(op.beta), f64::from(op.smoothing));
     let margin = beta * (ratios[0] - ratios[1]);
@@ -80,6 +104,7 @@ fn loss_and_slopes(op: &PreferenceLoss, ratios: [f64; 2], tokens: [f64; 2]) -> (
         }
         PreferenceKind::Hinge if margin < 1.0 => (1.0 - margin, -1.0),
         PreferenceKind::Hinge => (0.0, 0.0),
+        PreferenceKind::Orpo => unreachable!("a loss without a reference"),
         PreferenceKind::Ipo => {
             let off = ratios[0] / tokens[0] - ratios[1] / tokens[1] - 0.5 / beta;
             return (off * off, [2.0 * off / tokens[0], -2.0 * off / tokens[1]]);

@@ -28,6 +28,7 @@ fn of_example(op: &PreferenceLoss, ratios: [f64; 2], tokens: [f64; 2]) -> (f64, 
             (((1.0 - e) * right - e * wrong) / (1.0 - 2.0 * e), of_margin(slope / (1.0 - 2.0 * e)))
         }
         PreferenceKind::Hinge => ((1.0 - margin).max(0.0), of_margin(if margin < 1.0 { -1.0 } else { 0.0 })),
+        PreferenceKind::Orpo => unreachable!("a loss without a reference"),
         PreferenceKind::Ipo => {
             let off = ratios[0] / tokens[0] - ratios[1] / tokens[1] - 1.0 / (2.0 * beta);
             (off * off, [2.0 * off / tokens[0], -2.0 * off / tokens[1]])
@@ -35,23 +36,55 @@ fn of_example(op: &PreferenceLoss, ratios: [f64; 2], tokens: [f64; 2]) -> (f64, 
     }
 }
 
-/// The sums of losses and rewards, and the slopes of all rows, none of them scaled.
+/// The log of the odds of an answer whose tokens have this mean log-probability, and its slope.
+fn log_odds(mean: f64) -> (f64, f64) {
+    let mean = mean.min(-(-20f64).exp2());
+    let other = -mean.exp_m1();
+    (mean - other.ln(), 1.0 / other)
+}
+
+/// The loss of an example without a reference, and its slopes: in the log-probabilities of the answers, `answers`, and in that
+/// of the chosen answer's prompt. Each of them is followed by its number of tokens.
+fn of_odds(beta: f64, answers: [(f64, f64); 2], prompt: (f64, f64)) -> (f64, [f64; 2], f64) {
+    let all = answers[0].1 + prompt.1;
+    let [chosen, rejected] = answers.map(|(sum, tokens)| log_odds(sum / tokens));
+    let (margin, likelihood) = (chosen.0 - rejected.0, -(answers[0].0 + prompt.0) / all);
+    let pull = beta * sigmoid(-margin);
+    let slopes = [-pull * chosen.1 / answers[0].1 - 1.0 / all, pull * rejected.1 / answers[1].1];
+    (likelihood - beta * log_sigmoid(margin), slopes, -1.0 / all)
+}
+
+/// The sums of losses and rewards, and the slopes of all log-probabilities of the policy, none of them scaled.
 fn of_all<F: Real>(op: &PreferenceLoss, call: &RefCall<F>) -> (f64, [f64; REWARDS], Vec<f64>) {
-    let (policy, reference, targets) = (call.f(0), call.f(1), call.i(2));
-    let columns = call.io.inputs[2].columns();
-    let ratio = |row: usize| policy[row].to_f64() - reference[row].to_f64();
-    let tokens = |row: usize| targets[row * columns..][..columns].iter().filter(|&&target| target >= 0).count() as f64;
+    let (policy, at) = (call.f(0), if op.kind.has_reference() { 2 } else { 1 });
+    let (targets, columns) = (call.i(at), call.io.inputs[at].columns());
+    let tokens = |row: usize, is_of_group: fn(i32) -> bool| {
+        let of_row = &targets[row * columns..][..columns];
+        of_row.iter().filter(|&&target| is_of_group(target)).count() as f64
+    };
     let (mut loss, mut rewards, mut slopes) = (0.0, [0.0; REWARDS], vec![0.0; policy.len()]);
-    for chosen in (0..policy.len()).step_by(2) {
+    for chosen in (0..targets.len() / columns).step_by(2) {
         let rows = [chosen, chosen + 1];
-        let (ratios, tokens) = (rows.map(ratio), rows.map(tokens));
-        if tokens.contains(&0.0) {
+        let lengths = rows.map(|row| tokens(row, |target| target >= 0));
+        if lengths.contains(&0.0) {
             continue;
         }
-        let (of_loss, of_rows) = of_example(op, ratios, tokens);
-        loss += of_loss;
-        slopes[chosen..][..2].copy_from_slice(&of_rows);
-        let [good, bad] = ratios.map(|ratio| f64::from(op.beta) * ratio);
+        let of_rewards = if op.kind.has_reference() {
+            let ratios = rows.map(|row| policy[row].to_f64() - call.f(1)[row].to_f64());
+            let (of_loss, of_rows) = of_example(op, ratios, lengths);
+            loss += of_loss;
+            slopes[chosen..][..2].copy_from_slice(&of_rows);
+            ratios
+        } else {
+            let [answers, prompts] = [0, 1].map(|group| rows.map(|row| policy[2 * row + group].to_f64()));
+            let prompt = (prompts[0], tokens(chosen, |target| target < -1));
+            let [good, bad] = [0, 1].map(|answer| (answers[answer], lengths[answer]));
+            let (of_loss, of_rows, of_prompt) = of_odds(f64::from(op.beta), [good, bad], prompt);
+            loss += of_loss;
+            slopes[2 * chosen..][..4].copy_from_slice(&[of_rows[0], of_prompt, of_rows[1], 0.0]);
+            [good.0 / good.1, bad.0 / bad.1]
+        };
+        let [good, bad] = of_rewards.map(|reward| f64::from(op.beta) * reward);
         for (sum, value) in rewards.iter_mut().zip([good, bad, f64::from(u8::from(good > bad))]) {
             *sum += value;
         }

@@ -73,7 +73,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         scalars,
     };
     let fill = |mut example: Example, index: usize, fill: Fill| {
-        if !matches!(fill, Fill::Uniform | Fill::Positive) {
+        if !matches!(fill, Fill::Uniform | Fill::Positive | Fill::Negative) {
             example.inputs[index].0.dtype = DType::I32;
         }
         example.inputs[index].1 = fill;
@@ -106,6 +106,8 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         accumulate,
     };
     let preference = PreferenceLoss { kind: PreferenceKind::Sigmoid, beta: 0.7, smoothing };
+    let without_reference = PreferenceLoss { kind: PreferenceKind::Orpo, beta: 0.7, smoothing: 0.0 };
+    let (split, of_rows) = (causal, [b, 2]);
     let scaling = [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }][noise.below(2)].clone();
     let rotated = if bias { 2 * d } else { 2 * d.div_ceil(2) };
     let rotary = Rotary { head_size: 2 * d, rotated, base: 1e4, scaling, inverse: residual, offset: accumulate };
@@ -163,14 +165,18 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
             2,
             Fill::Target(v as i32),
         ),
-        fill(case(HeadLogProbs { chunk, cap: capped }.into(), &[x, &[v, c], &x[..2]]), 2, Fill::Target(v as i32)),
+        fill(
+            case(HeadLogProbs { chunk, cap: capped, split }.into(), &[x, &[v, c], &x[..2]]),
+            2,
+            Fill::Grouped(v as i32),
+        ),
         fill(
             case(
-                HeadLogProbsGrad { chunk, cap: capped, input, weight: trained, accumulate }.into(),
-                &[x, &[v, c], &x[..2], &[b]],
+                HeadLogProbsGrad { chunk, cap: capped, split, input, weight: trained, accumulate }.into(),
+                &[x, &[v, c], &x[..2], &of_rows[..if split { 2 } else { 1 }]],
             ),
             2,
-            Fill::Target(v as i32),
+            Fill::Grouped(v as i32),
         ),
         fill(case(preference.into(), &[&[2 * b], &[2 * b], &[2 * b, t]]), 2, Fill::Target(v as i32)),
         fill(
@@ -180,6 +186,18 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
             ),
             2,
             Fill::Target(v as i32),
+        ),
+        fill(
+            fill(
+                case(
+                    PreferenceLossGrad { forward: without_reference, accumulate_loss }.into(),
+                    &[&[2 * b, 2], &[2 * b, t]],
+                ),
+                0,
+                Fill::Negative,
+            ),
+            1,
+            Fill::Grouped(v as i32),
         ),
         fill(
             case(PairedHeadLoss { chunk, alpha: 0.7, smoothing, cap: capped }.into(), &[x, x, &[v, c], &x[..2]]),

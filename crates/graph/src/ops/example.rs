@@ -10,10 +10,14 @@ pub enum Fill {
     Uniform,
     /// Uniform in [0.5, 1.5]: reciprocal deviations, second moments, scales.
     Positive,
+    /// Uniform in [-1.5, -0.5]: log-probabilities.
+    Negative,
     /// Integers in [0, n).
     Index(i32),
     /// Integers in [-1, n), where a negative one means no target.
     Target(i32),
+    /// Integers in [-1 - n, n): targets of two groups, or -1 for no target.
+    Grouped(i32),
     /// Runs of up to n equal integers, numbered from 1, as in consecutive documents.
     Runs(i32),
     /// Integers in [0, n), all different in each row of the last extent.
@@ -56,7 +60,7 @@ impl Example {
     /// Fills operand `index` differently.
     pub(crate) fn fill(mut self, index: usize, fill: Fill) -> Self {
         self.inputs[index].1 = fill;
-        if !matches!(fill, Fill::Uniform | Fill::Positive) {
+        if !matches!(fill, Fill::Uniform | Fill::Positive | Fill::Negative) {
             self.inputs[index].0.dtype = DType::I32;
         }
         self

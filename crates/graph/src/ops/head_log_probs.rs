@@ -3,6 +3,9 @@
 //!
 //! Unlike [`HeadLoss`](super::HeadLoss), a sum is kept for each row, since losses of preferences compare rows. The slopes of
 //! the sums are known only after all of them, so [`HeadLogProbsGrad`] computes the logits again.
+//!
+//! Targets are of two groups, which [`grouped_target`] tells apart: an answer and its prompt, or answers that are liked and
+//! disliked.
 
 use super::head_loss::{
     cap_flops, check, gradient_moved, logits_moved, logits_scratch, product, product_flops, slopes_scratch,
@@ -12,9 +15,17 @@ use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
+/// The id of a target, and whether it is of the second group: a target t >= 0 is the id t of the first group, t <= -2 the id
+/// -2 - t of the second one. `None` for -1, which is no target.
+pub fn grouped_target(target: i32) -> Option<(usize, bool)> {
+    let is_second = target < 0;
+    let id = if is_second { -2 - i64::from(target) } else { i64::from(target) };
+    Some((usize::try_from(id).ok()?, is_second))
+}
+
 /// sums_b = Σ_t (z_target - log Σ_v exp(z_v)), over the tokens t of row b that have a target, with the logits z_v = x·w_v, or
-/// with a `cap` cap · tanh(x·w_v / cap).
-/// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for no target -> sums: (B,).
+/// with a `cap` cap · tanh(x·w_v / cap); if `split`, a sum for each group of targets.
+/// x: (B, T, C), weight: (V, C), targets: (B, T) integers as [`grouped_target`] reads them -> sums: (B,), or (B, 2) if `split`.
 /// Scratch: `chunk` × V logits and `chunk` losses, on a card B·T losses; on the processor also that of the products.
 /// Errors: `ShapeMismatch` if operands do not match, or the cap is not above zero.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -23,11 +34,13 @@ pub struct HeadLogProbs {
     pub chunk: usize,
     /// The limit of logits, above zero.
     pub cap: Option<f32>,
+    /// Whether each group of targets has its own sum.
+    pub split: bool,
 }
 
 /// The gradient of [`HeadLogProbs`].
-/// x: (B, T, C), weight: (V, C), targets: (B, T), slopes: (B,) of the sums -> dx: (B, T, C) if `input`, dweight: (V, C) in
-/// `F32` if `weight`.
+/// x: (B, T, C), weight: (V, C), targets: (B, T), slopes: those of the sums, of their type -> dx: (B, T, C) if `input`,
+/// dweight: (V, C) in `F32` if `weight`.
 /// Scratch: `chunk` × V logits and `chunk` losses, and on a card the [`InnerParts`](super::InnerParts) of dx; on the
 /// processor also that of the products.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -36,6 +49,8 @@ pub struct HeadLogProbsGrad {
     pub chunk: usize,
     /// The limit of logits, above zero.
     pub cap: Option<f32>,
+    /// Whether each group of targets has its own sum.
+    pub split: bool,
     /// Whether dx is computed.
     pub input: bool,
     /// Whether dweight is computed.
@@ -44,9 +59,10 @@ pub struct HeadLogProbsGrad {
     pub accumulate: bool,
 }
 
-/// The type of a number for each row.
-fn of_rows(x: &TensorType) -> TensorType {
-    TensorType::f32(&x.shape[..1])
+/// The type of the sums of all rows.
+fn of_rows(x: &TensorType, split: bool) -> TensorType {
+    let rows = x.shape[0];
+    if split { TensorType::f32(&[rows, 2]) } else { TensorType::f32(&[rows]) }
 }
 
 impl Operation for HeadLogProbs {
@@ -56,7 +72,7 @@ impl Operation for HeadLogProbs {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         check("head_log_probs", self.cap, inputs)?;
-        Ok(vec![of_rows(inputs[0])])
+        Ok(vec![of_rows(inputs[0], self.split)])
     }
 
     fn nature(&self) -> Nature {
@@ -87,24 +103,26 @@ impl Operation for HeadLogProbs {
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let inputs = [cx.inputs(), &[cx.upstream(0)?]].concat();
-        let (Self { chunk, cap }, input, trained) = (*self, cx.wants(0), cx.trained(&[1]));
+        let (Self { chunk, cap, split }, input, trained) = (*self, cx.wants(0), cx.trained(&[1]));
         let weight = !trained.is_empty();
-        let make = |accumulate| HeadLogProbsGrad { chunk, cap, input, weight, accumulate }.into();
+        let make = |accumulate| HeadLogProbsGrad { chunk, cap, split, input, weight, accumulate }.into();
         let leading = if input { &[None][..] } else { &[] };
         let made = cx.push_to_parameters(make, &inputs, leading, &trained)?;
         if input { cx.give(0, made[0]) } else { Ok(()) }
     }
 
     fn examples() -> Vec<Example> {
-        let case = |chunk, cap, vocab: usize, x: &[usize]| {
-            Example::uniform(Self { chunk, cap }, &[x, &[vocab, x[2]], &x[..2]]).fill(2, Fill::Target(vocab as i32))
+        let case = |chunk, cap, split, vocab: usize, x: &[usize]| {
+            let fill = if split { Fill::Grouped(vocab as i32) } else { Fill::Target(vocab as i32) };
+            Example::uniform(Self { chunk, cap, split }, &[x, &[vocab, x[2]], &x[..2]]).fill(2, fill)
         };
         vec![
-            case(4, None, 7, &[2, 5, 3]),
-            case(16, None, 50, &[4, 33, 17]),
-            case(8, None, 5, &[1, 1, 1]),
-            case(2, None, 4099, &[2, 3, 8]),
-            case(7, Some(0.7), 1050, &[2, 5, 6]),
+            case(4, None, false, 7, &[2, 5, 3]),
+            case(16, None, false, 50, &[4, 33, 17]),
+            case(8, None, false, 5, &[1, 1, 1]),
+            case(2, None, true, 4099, &[2, 3, 8]),
+            case(7, Some(0.7), false, 1050, &[2, 5, 6]),
+            case(9, Some(2.0), true, 50, &[3, 40, 5]),
         ]
     }
 }
@@ -119,7 +137,7 @@ impl Operation for HeadLogProbsGrad {
             return check("head_log_probs_grad", self.cap, inputs).map(|()| vec![]);
         };
         check("head_log_probs_grad", self.cap, operands)?;
-        expect_type("head_log_probs_grad", "slopes", slopes, &of_rows(operands[0]))?;
+        expect_type("head_log_probs_grad", "slopes", slopes, &of_rows(operands[0], self.split))?;
         let dx = self.input.then(|| operands[0].clone());
         Ok(dx.into_iter().chain(self.weight.then(|| operands[1].with_dtype(DType::F32))).collect())
     }
@@ -160,14 +178,15 @@ impl Operation for HeadLogProbsGrad {
                 (true, true, true),
                 (false, true, true),
                 (true, true, false),
+                (true, true, true),
             ])
             .map(|(mut example, (input, weight, accumulate))| {
-                let Op::HeadLogProbs(HeadLogProbs { chunk, cap }) = example.op else {
+                let Op::HeadLogProbs(HeadLogProbs { chunk, cap, split }) = example.op else {
                     unreachable!("the examples have the forward op")
                 };
-                let slopes = of_rows(&example.inputs[0].0);
+                let slopes = of_rows(&example.inputs[0].0, split);
                 example.inputs.push((slopes, Fill::Uniform));
-                Example { op: Self { chunk, cap, input, weight, accumulate }.into(), ..example }
+                Example { op: Self { chunk, cap, split, input, weight, accumulate }.into(), ..example }
             })
             .collect()
     }
@@ -178,15 +197,30 @@ mod tests {
     use super::*;
     use crate::Targets;
 
+    #[test]
+    fn targets_of_the_second_group_are_below_minus_one() {
+        for (target, expected) in [
+            (0, Some((0, false))),
+            (i32::MAX, Some((i32::MAX as usize, false))),
+            (-1, None),
+            (-2, Some((0, true))),
+            (-9, Some((7, true))),
+            (i32::MIN, Some((i32::MAX as usize - 1, true))),
+        ] {
+            assert_eq!(grouped_target(target), expected, "{target}");
+        }
+    }
+
     /// On a card the losses of all tokens are kept until the rows are summed.
     #[test]
     fn a_card_keeps_a_loss_for_each_token() {
         let (x, weight) = (TensorType::f32(&[2, 8, 4]), TensorType::f32(&[10, 4]));
         let inputs = [&x, &weight, &TensorType::i32(&[2, 8])];
         let io = Io::new(inputs, []);
-        let op = HeadLogProbs { chunk: 4, cap: None };
+        let op = HeadLogProbs { chunk: 4, cap: None, split: false };
         assert_eq!(op.scratch(&io, &Targets::cuda((8, 0), 1).device).0, 4 * (4 * 16 + 16));
-        let grad = HeadLogProbsGrad { chunk: 4, cap: None, input: true, weight: false, accumulate: false };
+        let grad =
+            HeadLogProbsGrad { chunk: 4, cap: None, split: false, input: true, weight: false, accumulate: false };
         let (rows, weights, logits) = (4 * 16 * 4, 4 * 10 * 4, 4 * 16 * 10);
         assert_eq!(grad.bytes_moved(&io).0, 2 * rows + 4 * 2 * weights + 3 * logits);
         assert_eq!(grad.flops(&io), 2 * 2 * 16 * 4 * 10);

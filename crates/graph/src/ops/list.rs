@@ -8,6 +8,7 @@ pub use super::dropout::DropoutKey;
 pub use super::expert_linear::MOST_EXPERT_ROWS;
 pub use super::gated::Activation;
 pub use super::grad_norm::NORM_BLOCK;
+pub use super::head_log_probs::grouped_target;
 pub use super::head_loss::logits_stride;
 pub use super::linear::WeightLayout;
 pub use super::parameter_update::{STATE_BLOCK, WeightFormat};

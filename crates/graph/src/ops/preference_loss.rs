@@ -23,23 +23,43 @@ pub enum PreferenceKind {
     Robust,
     /// max(0, 1 - δ). Source: Zhao et al. 2023 (arXiv:2305.10425), eq. 8.
     Hinge,
+    /// Without a reference: the mean negative log-likelihood of the tokens of the prompt and of the chosen answer, minus
+    /// β · log σ(o(c) - o(r)), where c and r are the mean log-probabilities of both answers' tokens, and
+    /// o(m) = m - log(1 - exp(m)) are the log-odds, of an m of at most -2^-20. Source: Hong et al. 2024 (arXiv:2403.07691),
+    /// eq. 6 and 7.
+    Orpo,
     /// (d - 1/(2β))², where d is the difference of the mean log-ratios of both answers' tokens. Source: Azar et al. 2023
     /// (arXiv:2310.12036), eq. 17, with means as in TRL.
     Ipo,
 }
 
+impl PreferenceKind {
+    /// Whether the model is compared with a reference.
+    pub fn has_reference(self) -> bool {
+        self != Self::Orpo
+    }
+
+    /// Whether prompts are trained on too.
+    pub fn trains_prompts(self) -> bool {
+        self == Self::Orpo
+    }
+}
+
 /// loss = `Scalars::loss_scale` · the sum of the examples' losses. Example i has the chosen answer in row 2i and the rejected
 /// one in row 2i+1; the reward of an answer is β · (policy - reference), with the log-probabilities of its tokens. Examples
 /// of which a row has no targets are absent.
-/// policy, reference: (2N,) log-probabilities, targets: (2N, T) integers, negative for no target -> loss: (1,), rewards: (3,),
-/// the sums described at [`REWARDS`] times `Scalars::loss_scale`.
+/// policy, reference: (2N,) log-probabilities, targets: (2N, T) integers, -1 for no target -> loss: (1,), rewards: (3,), the
+/// sums described at [`REWARDS`] times `Scalars::loss_scale`.
+/// If the loss is `Orpo`, the operands are policy: (2N, 2), whose second column is that of the prompt, the second group of
+/// [`grouped_target`](super::grouped_target), and targets; the reward of an answer is β times the mean log-probability of its
+/// tokens.
 /// Scratch: none.
 /// Errors: `ShapeMismatch` if operands do not match, rows are not pairs, or a constant is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PreferenceLoss {
     /// The loss of an example.
     pub kind: PreferenceKind,
-    /// β, above zero: how much deviation from the reference costs.
+    /// β, above zero: how much deviation from the reference costs; without a reference, the weight of the odds.
     pub beta: f32,
     /// ε in [0, 1], below 1/2 if the loss is `Robust`: the part of preferences that is taken to be wrong.
     pub smoothing: f32,
@@ -58,7 +78,13 @@ pub struct PreferenceLossGrad {
 
 impl PreferenceLoss {
     fn check(&self, op: &'static str, inputs: &[&TensorType]) -> Result<(), GraphError> {
-        let [policy, reference, targets] = operands(op, inputs)?;
+        let (policy, reference, targets) = if self.kind.has_reference() {
+            let [policy, reference, targets] = operands(op, inputs)?;
+            (policy, Some(reference), targets)
+        } else {
+            let [policy, targets] = operands(op, inputs)?;
+            (policy, None, targets)
+        };
         let most = if self.kind == PreferenceKind::Robust { 0.499 } else { 1.0 };
         if !(self.beta > 0.0 && self.beta.is_finite() && (0.0..=most).contains(&self.smoothing)) {
             let problem = format!("β of {} and a smoothing of {}", self.beta, self.smoothing);
@@ -69,15 +95,17 @@ impl PreferenceLoss {
             let problem = format!("targets of type {targets:?} are not those of pairs of rows");
             return Err(GraphError::ShapeMismatch { op, problem });
         }
-        expect_type(op, "policy", policy, &TensorType::f32(&[rows]))?;
-        expect_type(op, "reference", reference, &TensorType::f32(&[rows]))
+        let sums = if self.kind.trains_prompts() { &[rows, 2][..] } else { &[rows] };
+        let sums = TensorType::f32(sums);
+        expect_type(op, "policy", policy, &sums)?;
+        reference.map_or(Ok(()), |reference| expect_type(op, "reference", reference, &sums))
     }
 }
 
 /// Operations of an example, with both log-probabilities and the logistic function.
 fn flops(io: &Io) -> u64 {
     const OF_EXAMPLE: u64 = 40;
-    OF_EXAMPLE * (io.inputs[0].elements() / 2) as u64
+    OF_EXAMPLE * (io.inputs[0].shape[0] / 2) as u64
 }
 
 impl Operation for PreferenceLoss {
@@ -100,7 +128,7 @@ impl Operation for PreferenceLoss {
         let outputs = [Some(cx.output(0)), Some(cx.output(1)), None];
         cx.retire_node();
         let made = cx.push_to_parameters(|_| op.into(), &inputs, &outputs, &[])?;
-        if cx.wants(1) {
+        if self.kind.has_reference() && cx.wants(1) {
             let of_reference = cx.push(Scale { factor: -1.0 }, &[made[2]])?;
             cx.give(1, of_reference[0])?;
         }
@@ -108,10 +136,14 @@ impl Operation for PreferenceLoss {
     }
 
     fn examples() -> Vec<Example> {
-        use PreferenceKind::{Hinge, Ipo, Robust, Sigmoid};
+        use PreferenceKind::{Hinge, Ipo, Orpo, Robust, Sigmoid};
         let case = |kind, beta, smoothing, [rows, tokens]: [usize; 2]| {
             let shapes: [&[usize]; 3] = [&[rows], &[rows], &[rows, tokens]];
             Example::uniform(Self { kind, beta, smoothing }, &shapes).fill(2, Fill::Target(3))
+        };
+        let without_reference = |beta, [rows, tokens]: [usize; 2]| {
+            let op = Self { kind: Orpo, beta, smoothing: 0.0 };
+            Example::uniform(op, &[&[rows, 2], &[rows, tokens]]).fill(0, Fill::Negative).fill(1, Fill::Grouped(3))
         };
         vec![
             case(Sigmoid, 0.1, 0.0, [8, 5]),
@@ -120,6 +152,8 @@ impl Operation for PreferenceLoss {
             case(Hinge, 1.5, 0.0, [32, 2]),
             case(Ipo, 0.3, 0.0, [600, 9]),
             case(Sigmoid, 30.0, 0.0, [12, 1]),
+            without_reference(0.1, [10, 6]),
+            without_reference(3.0, [130, 4]),
         ]
     }
 }
@@ -151,7 +185,7 @@ impl Operation for PreferenceLossGrad {
             let Op::PreferenceLoss(forward) = example.op else { unreachable!("the examples have the forward op") };
             Example { op: Self { forward, accumulate_loss }.into(), ..example }
         };
-        let accumulates = [true, false, true, false, true, false];
+        let accumulates = [true, false].into_iter().cycle();
         PreferenceLoss::examples().into_iter().zip(accumulates).map(with).collect()
     }
 }
@@ -173,5 +207,8 @@ mod tests {
         }
         let robust = PreferenceLoss { kind: PreferenceKind::Robust, smoothing: 0.5, ..op };
         assert!(inferred(robust, 4).is_err() && inferred(PreferenceLoss { smoothing: 0.4, ..robust }, 4).is_ok());
+        let odds = PreferenceLoss { kind: PreferenceKind::Orpo, ..op };
+        let (sums, targets) = (TensorType::f32(&[4, 2]), TensorType::i32(&[4, 3]));
+        assert!(odds.infer(&[&sums, &targets]).is_ok() && inferred(odds, 4).is_err());
     }
 }

@@ -17,7 +17,7 @@ impl CudaKernel for HeadLogProbs {
             weight: None,
             accumulate_loss: false,
             accumulate: false,
-            rows: Some(Rows::Sums),
+            rows: Some(Rows::Sums { split: self.split }),
         }
         .parts()
     }
@@ -35,7 +35,7 @@ impl CudaKernel for HeadLogProbsGrad {
             weight: operands.outputs.last().copied().filter(|_| self.weight),
             accumulate_loss: false,
             accumulate: self.accumulate,
-            rows: Some(Rows::Slopes(operands.inputs[3])),
+            rows: Some(Rows::Slopes { address: operands.inputs[3], split: self.split }),
         }
         .parts()
     }

@@ -35,10 +35,10 @@ pub(super) struct Head<'a> {
 /// Results for rows of tokens.
 #[derive(Clone, Copy)]
 pub(super) enum Rows {
-    /// The sums of the log-probabilities of targets.
-    Sums,
+    /// The sums of the log-probabilities of targets, of each group apart if `split`.
+    Sums { split: bool },
     /// The gradient of these sums, whose slopes are at this address.
-    Slopes(u64),
+    Slopes { address: u64, split: bool },
 }
 
 impl Head<'_> {
@@ -51,16 +51,19 @@ impl Head<'_> {
         let rows = self.operands.io.inputs[0].rows();
         let chunk = self.chunk.min(rows);
         let chunks = (0..rows).step_by(chunk).flat_map(|first| self.chunk(first, chunk.min(rows - first), chunk));
-        let sums = self.rows.filter(|rows| matches!(rows, Rows::Sums)).map(|_| self.sums(chunk));
+        let sums = match self.rows {
+            Some(Rows::Sums { split }) => Some(self.sums(chunk, split)),
+            _ => None,
+        };
         chunks.chain(sums.map(Part::Kernel)).collect()
     }
 
     /// The sums of each row's log-probabilities, from the losses of all tokens.
-    fn sums(&self, most: usize) -> Launch {
+    fn sums(&self, most: usize, split: bool) -> Launch {
         let (targets, vocab) = (self.operands.io.inputs[2], self.operands.io.inputs[1].shape[0]);
         let losses = self.operands.scratch.address + (4 * most * logits_stride(vocab, DeviceKind::Cuda)) as u64;
-        let addresses = [losses, self.operands.outputs[0]];
-        let arguments = Arguments::default().addresses(&addresses).int(targets.columns());
+        let addresses = [losses, self.operands.inputs[2], self.operands.outputs[0]];
+        let arguments = Arguments::default().addresses(&addresses).int(targets.columns()).flag(split);
         launch("head_log_probs", "head_log_probs_sum", line(targets.shape[0]), arguments)
     }
 
@@ -102,8 +105,10 @@ impl Head<'_> {
         }
         parts.extend(match self.rows {
             None => self.losses(first, rows, &[logits(0), logits(1)][..draws], losses).map(Part::Kernel).to_vec(),
-            Some(Rows::Sums) => vec![Part::Kernel(self.loss(first, rows, &[logits(0)], losses + 4 * first as u64))],
-            Some(Rows::Slopes(slopes)) => vec![Part::Kernel(self.slopes(first, rows, logits(0), slopes))],
+            Some(Rows::Sums { .. }) => vec![Part::Kernel(self.log_probs(first, rows, logits(0), losses))],
+            Some(Rows::Slopes { address, split }) => {
+                vec![Part::Kernel(self.slopes(first, rows, logits(0), address, split))]
+            }
         });
         for draw in 0..draws {
             let scaled = Product { left: slopes(draw), scaled_by, ..product };
@@ -160,8 +165,19 @@ impl Head<'_> {
         self.of_tokens(self.module(), self.module(), rows, arguments)
     }
 
-    /// The slopes in the logits of `rows` tokens, from those of their rows at the address `of_rows`.
-    fn slopes(&self, first: usize, rows: usize, logits: u64, of_rows: u64) -> Launch {
+    /// The losses of `rows` tokens, at their place among those of all tokens.
+    fn log_probs(&self, first: usize, rows: usize, logits: u64, losses: u64) -> Launch {
+        let (vocab, offset) = (self.operands.io.inputs[1].shape[0], 4 * first as u64);
+        let arguments = Arguments::default()
+            .addresses(&[logits, self.operands.inputs[2] + offset, losses + offset])
+            .int(vocab)
+            .long(logits_stride(vocab, DeviceKind::Cuda) as u64)
+            .float(self.cap.unwrap_or(0.0));
+        self.of_tokens("head_log_probs", "head_log_probs", rows, arguments)
+    }
+
+    /// The slopes in the logits of `rows` tokens, from those of the sums at the address `of_rows`.
+    fn slopes(&self, first: usize, rows: usize, logits: u64, of_rows: u64, split: bool) -> Launch {
         let [_, weight, targets] = [0, 1, 2].map(|index| self.operands.io.inputs[index]);
         let vocab = weight.shape[0];
         let arguments = Arguments::default()
@@ -171,6 +187,7 @@ impl Head<'_> {
             .int(vocab)
             .long(logits_stride(vocab, DeviceKind::Cuda) as u64)
             .float(self.cap.unwrap_or(0.0))
+            .flag(split)
             .int(number(weight.dtype));
         self.of_tokens("head_log_probs", "head_log_probs_grad", rows, arguments)
     }

@@ -12,14 +12,17 @@ fn number(kind: PreferenceKind) -> usize {
         PreferenceKind::Robust => 1,
         PreferenceKind::Hinge => 2,
         PreferenceKind::Ipo => 3,
+        PreferenceKind::Orpo => 4,
     }
 }
 
 /// The loss and the rewards, and the slopes if `slopes` is their address.
 fn parts(op: &PreferenceLoss, accumulate: bool, slopes: Option<u64>, operands: &Operands) -> Vec<Part> {
-    let targets = operands.io.inputs[2];
+    // Losses without a reference have no operand for it.
+    let at = if op.kind.has_reference() { 2 } else { 1 };
+    let (targets, reference) = (operands.io.inputs[at], if at == 2 { operands.inputs[1] } else { 0 });
     let arguments = Arguments::default()
-        .addresses(&operands.inputs)
+        .addresses(&[operands.inputs[0], reference, operands.inputs[at]])
         .addresses(&operands.outputs[..2])
         .addresses(&[slopes.unwrap_or(0), operands.scalars])
         .int(targets.shape[0] / 2)
