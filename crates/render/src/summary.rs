@@ -85,12 +85,12 @@ pub fn closing(report: &Report, model: &str, device: &str, plan: &Plan) -> Strin
     let speed = report.measured.tokens_per_s.map_or("-".to_owned(), |speed| grouped(speed as u64));
     let (time, tokens) = (format_duration(Seconds(report.seconds)), grouped(report.tokens_seen));
     let (device, memory) = (device_named(device, plan), memory_name(plan.targets.device.kind()));
-    let unit = if plan.compares() { "nats per example" } else { "nats per token" };
+    let unit = if plan.compares() { "" } else { " nats per token" };
     let held_out = match (report.eval.first(), report.eval.last()) {
         (Some(first), Some(last)) if first.step != last.step => {
-            format!("held-out loss {:.4} {unit} (after step {}: {:.4}), ", last.loss, first.step, first.loss)
+            format!("held-out loss {:.4}{unit} (after step {}: {:.4}), ", last.loss, first.step, first.loss)
         }
-        (_, Some(last)) => format!("held-out loss {:.4} {unit}, ", last.loss),
+        (_, Some(last)) => format!("held-out loss {:.4}{unit}, ", last.loss),
         _ => String::new(),
     };
     let (planned, touched) = (report.measured.planned_bytes_of_what_ran, report.measured.touched_bytes);

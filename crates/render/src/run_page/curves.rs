@@ -1,5 +1,6 @@
 //! The curves of a run as charts: losses, speed and memory over its steps.
 
+use super::story::RunStory;
 use crate::page::axis::{ByteAxis, NumberAxis};
 use crate::page::chart::{Chart, LINE, fine};
 use plimsoll_telemetry::{Curve, Stretch};
@@ -51,13 +52,14 @@ impl Steps {
 }
 
 /// Training and held-out losses; `None` without any.
-pub(super) fn loss_chart(run: &RunView) -> Option<Chart> {
+pub(super) fn loss_chart(story: &RunStory) -> Option<Chart> {
+    let run = &story.run;
     let curves = [(&run.losses, "first"), (&run.held_out, "second"), (&run.averaged, "third")];
     let wholes = curves.iter().filter_map(|(curve, _)| curve.whole()).collect::<Vec<_>>();
     let lowest = wholes.iter().map(|whole| whole.lowest.value).reduce(f64::min)?;
     let highest = wholes.iter().map(|whole| whole.highest.value).reduce(f64::max)?;
     let (mut chart, steps) = (Chart::new(COLUMNS), Steps::of(run));
-    chart.title("loss, nats per token");
+    chart.title(format!("loss, {}", story.loss_unit()));
     let axis = NumberAxis::new(&mut chart, LOSS, [lowest, highest]);
     axis.draw_ground(&mut chart);
     for (curve, class) in curves {

@@ -18,7 +18,7 @@ pub fn run_markdown(story: &RunStory) -> String {
     }
     let figures = figures_of(story).into_iter().map(|(what, figure, note)| vec![what.to_owned(), figure, note]);
     table(&mut text, "", &["", "", ""], &figures.collect::<Vec<_>>());
-    table(&mut text, "Held-out loss", &["after step", "nats per token"], &held_out_rows(run));
+    table(&mut text, "Held-out loss", &["after step", story.loss_unit()], &held_out_rows(run));
     table(&mut text, "Training loss", &["steps", "mean", "lowest", "highest"], &training_rows(run));
     table(&mut text, "Memory, planned and measured", &["", "size", "bytes"], &memory_rows(story));
     table(&mut text, "Attempts and system health", &["", ""], &attempt_rows(story));

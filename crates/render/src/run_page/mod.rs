@@ -61,8 +61,8 @@ pub fn run_html(story: &RunStory) -> String {
         settings(story),
         memory(story),
         attempts(story),
-        held_out(run),
-        training(run),
+        held_out(story),
+        training(story),
         checkpoints(run),
         happened(story)
     );
@@ -205,7 +205,7 @@ fn pictures(story: &RunStory) -> String {
     };
     let losses = format!("{}; {}", ends("training loss", &run.losses), ends("held-out loss", &run.held_out));
     let charts = [
-        (loss_chart(run), losses),
+        (loss_chart(story), losses),
         (learning_rate_chart(run), ends("learning rate", &run.learning_rate)),
         (grad_norm_chart(run), ends("norm of the gradient before clipping", &run.grad_norm)),
         (speed_chart(run), ends("tokens per second", &run.tokens_per_s)),
@@ -343,13 +343,13 @@ fn attempt_rows(story: &RunStory) -> Vec<Vec<String>> {
     rows
 }
 
-fn held_out(run: &RunView) -> String {
+fn held_out(story: &RunStory) -> String {
     let heads = ["after step", "held out"];
-    let rows = held_out_rows(run);
+    let rows = held_out_rows(&story.run);
     if rows.is_empty() {
         return String::new();
     }
-    format!("<h2>Held-out loss</h2>\n{}", table("", "nats per token", &heads, &rows))
+    format!("<h2>Held-out loss</h2>\n{}", table("", story.loss_unit(), &heads, &rows))
 }
 
 fn held_out_rows(run: &RunView) -> Vec<Vec<String>> {
@@ -367,8 +367,8 @@ fn rows_of(curve: &Curve) -> Vec<Vec<String>> {
 }
 
 /// The curve of the loss as a table.
-fn training(run: &RunView) -> String {
-    let rows = training_rows(run);
+fn training(story: &RunStory) -> String {
+    let (run, rows) = (&story.run, training_rows(&story.run));
     if rows.is_empty() {
         return String::new();
     }
@@ -376,7 +376,7 @@ fn training(run: &RunView) -> String {
         0 => String::new(),
         n => format!("; {} updates were skipped, since gradients overflowed", grouped(n)),
     };
-    let caption = format!("nats per token{skipped}");
+    let caption = format!("{}{skipped}", story.loss_unit());
     format!("<h2>Training loss</h2>\n{}", table("", &caption, &["steps", "mean", "lowest", "highest"], &rows))
 }
 

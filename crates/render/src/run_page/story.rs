@@ -64,6 +64,11 @@ impl RunStory {
         Self { run, report, cards, sampled_s, plan: sound_plan(plan), attempts }
     }
 
+    /// What its losses are the mean of, with their unit; those of preferences have none.
+    pub(super) fn loss_unit(&self) -> &'static str {
+        if self.plan.as_ref().is_some_and(Plan::compares) { "mean of examples" } else { "nats per token" }
+    }
+
     /// The energy of all cards together, in joules.
     pub fn energy_j(&self) -> Option<f64> {
         self.cards.iter().filter_map(|card| card.energy_j).reduce(|a, b| a + b)

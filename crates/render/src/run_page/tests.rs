@@ -55,7 +55,7 @@ fn page_of(folder: &Path) -> String {
     assert!(page.len() < 300_000, "{} bytes", page.len());
     let run = &story.run;
     let of_steps =
-        [loss_chart(run), speed_chart(run), memory_chart(run), learning_rate_chart(run), grad_norm_chart(run)];
+        [loss_chart(&story), speed_chart(run), memory_chart(run), learning_rate_chart(run), grad_norm_chart(run)];
     for chart in of_steps.iter().chain(&[temperature_chart(&story), power_chart(&story)]).flatten() {
         check_labels(chart);
     }

@@ -166,8 +166,8 @@ impl Sink for Live {
             }
             Event::Evaluated { step, loss, average_loss, tokens } => {
                 let average = average_loss.map_or(String::new(), |a| format!(", {a:.4} with the averaged weights,"));
-                let (each, all) = if self.run.compares { ("example", "examples") } else { ("token", "tokens") };
-                talk(format_args!("step {step}: held-out loss {loss:.4} nats per {each}{average} over {tokens} {all}"));
+                let (unit, all) = if self.run.compares { ("", "examples") } else { (" nats per token", "tokens") };
+                talk(format_args!("step {step}: held-out loss {loss:.4}{unit}{average} over {tokens} {all}"));
             }
             Event::Rewards { held_out: false, .. } => {}
             Event::Rewards { step, chosen, rejected, accuracy, .. } => {
