@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Creates the golden values for tests of training on preferences: ten steps of TRL's DPOTrainer.
+"""Creates the golden values for tests of training on preferences: ten steps of TRL's DPOTrainer and ORPOTrainer.
 
 The tiny Llama of golden_decoders.py with random LoRA adapters of PEFT, whose reference is the model without them, in float32 on one
 thread, without dropout. The file, crates/train/tests/golden/preferences_llama.safetensors, contains the parameters as
@@ -10,6 +10,9 @@ adapters_llama.safetensors does, and:
     targets      (STEPS, 2·B, T) int32   the next token, or -1 if it is not of an answer
     losses.KIND  (STEPS,) float32        of AdamW steps, each before its update, for KIND in sigmoid, robust, hinge and ipo
     rewards.KIND (STEPS, 3) float32      rewards/chosen, rewards/rejected and rewards/accuracies as TRL logs them
+
+and the same tensors of ORPO, whose name ends with .orpo: TRL's with micro-batches of one example, whose mean is the loss of a step. In
+targets.orpo, the tokens of the prompts of chosen answers are targets of the second group: -2 - token.
 
 The metadata contains `config`, the model's config.json, `adapters`, PEFT's adapter_config.json, and `beta` and `smoothing`, the settings
 of the losses; `sigmoid` has no smoothing.
@@ -36,6 +39,7 @@ import torch
 import transformers
 import trl
 from safetensors.torch import save
+from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
 import golden
 import golden_adapters
@@ -86,6 +90,26 @@ class Recorder(trl.DPOTrainer):
         loss = super().compute_loss(model, inputs, *args, **settings)
         self.losses.append(loss.detach().clone())
         self.rewards.append(torch.tensor([self._metrics["train"][name][-1] for name in REWARDS]))
+        return loss
+
+
+class OddsRecorder(ORPOTrainer):
+    """Records the example, the loss and the rewards of every micro-batch."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        # The loss is a mean over the step's micro-batches.
+        self.model_accepts_loss_kwargs = False
+        self.rows, self.losses, self.rewards = [], [], []
+
+    def compute_loss(self, model, inputs, *args, **settings):
+        self.rows += [
+            (inputs[f"{answer}_input_ids"][0].clone(), inputs[f"{answer}_labels"][0].clone())
+            for answer in ("chosen", "rejected")
+        ]
+        loss = super().compute_loss(model, inputs, *args, **settings)
+        self.losses.append(loss.detach().clone())
+        self.rewards.append(torch.tensor([self._stored_metrics["train"][name][-1] for name in REWARDS]))
         return loss
 
 
@@ -142,6 +166,33 @@ def trained(base, kind: str) -> tuple[Recorder, golden.Tensors]:
         weights = drawn(trainer)
         trainer.train()
         return trainer, weights
+
+
+def trained_by_odds(base) -> tuple[OddsRecorder, golden.Tensors]:
+    """The same of ORPO."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = ORPOConfig(
+            beta=BETA, per_device_train_batch_size=1, gradient_accumulation_steps=B, **settings(folder)
+        )
+        trainer = OddsRecorder(
+            base, args=config, train_dataset=examples(), processing_class=tokenizer(), peft_config=adapters()
+        )
+        weights = drawn(trainer)
+        trainer.train()
+        return trainer, weights
+
+
+def rows_of_odds(trainer: OddsRecorder) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and targets of all steps, padded to one length."""
+    longest = max(len(tokens) for tokens, _ in trainer.rows)
+    all_tokens = torch.zeros(len(trainer.rows), longest, dtype=torch.int32)
+    targets = torch.full_like(all_tokens, -1)
+    for row, (tokens, labels) in enumerate(trainer.rows):
+        all_tokens[row, : len(tokens)] = tokens
+        of_prompt = -2 - tokens if row % 2 == 0 else torch.full_like(tokens, -1)
+        targets[row, : len(tokens) - 1] = torch.where(labels >= 0, tokens, of_prompt)[1:]
+    shape = (golden.STEPS, 2 * B, longest)
+    return all_tokens.view(shape), targets.view(shape)
 
 
 def interleaved(rows: torch.Tensor) -> torch.Tensor:
@@ -233,6 +284,13 @@ def main(out: Path, data: Path) -> None:
         assert kind == KINDS[0] or torch.equal(tokens, tensors["tokens"])
         tensors |= {"tokens": tokens, "targets": targets}
         print(kind, [round(loss.item(), 4) for loss in trainer.losses])
+    trainer, weights = trained_by_odds(golden_decoders.tiny("llama"))
+    assert all(torch.equal(values, tensors[name]) for name, values in weights.items())
+    of_step = (golden.STEPS, B)
+    tensors["losses.orpo"] = torch.stack(trainer.losses).view(of_step).mean(1)
+    tensors["rewards.orpo"] = torch.stack(trainer.rewards).view(*of_step, 3).mean(1)
+    tensors["tokens.orpo"], tensors["targets.orpo"] = rows_of_odds(trainer)
+    print("orpo", [round(loss.item(), 4) for loss in tensors["losses.orpo"]])
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}, trl {trl.__version__}"
     settings = {"beta": str(BETA), "smoothing": str(SMOOTHING), "made_with": versions}
     metadata = {"config": config, "adapters": golden_adapters.adapter_json(trainer.model), **settings}

@@ -52,7 +52,7 @@ pub use damage::Damage;
 pub use dataset::{Dataset, HeldOutBatches};
 pub use error::DataError;
 pub use loader::Loader;
-pub use micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, Shape, StepBatches};
+pub use micro_batch::{Batch, PADDING_INPUT, PADDING_TARGET, Shape, StepBatches, other_target};
 pub use order::Order;
 pub use packed::{Packed, Packing};
 pub use pairs::{

@@ -6,6 +6,11 @@ pub const PADDING_INPUT: i32 = 0;
 /// The target of padding, which the loss ignores.
 pub const PADDING_TARGET: i32 = -1;
 
+/// The target of the second group with this id, where a loss tells two groups of targets apart.
+pub fn other_target(id: i32) -> i32 {
+    -2 - id
+}
+
 /// The size that a batch is padded to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shape {
@@ -35,7 +40,8 @@ pub struct Batch {
     /// (B, T): 1 for the source that a decoder's token attends to; for the candidates of an encoder (k·B, T), 0 for
     /// padding. Empty without a decoder.
     pub decoder_segments: Vec<i32>,
-    /// (B, T), or (B, S) without a decoder, or (B,) for an encoder; -1 if there is nothing to predict.
+    /// (B, T), or (B, S) without a decoder, or (B,) for an encoder; -1 if there is nothing to predict, and of preferences less
+    /// than that for an id of the second group, see [`other_target`].
     pub targets: Vec<i32>,
     /// The number of the first row's sample, counted over the whole run; for held-out rows, over the evaluation.
     pub first_sample: u64,

@@ -9,10 +9,11 @@
 //!             -1 r₀ r₁ -1 -1 -1
 //! ```
 //!
-//! Rows are cut at the maximum length, as in TRL's `DPOTrainer`: an example whose prompt is that long is left out.
+//! If prompts are trained on, the targets in the prompt of the chosen answer are those of the second group, -2 - p₁ instead of
+//! the first -1. Rows are cut at the maximum length, as in TRL's `DPOTrainer`: an example whose prompt is that long is left out.
 
 use crate::held_out::HeldOutSubset;
-use crate::micro_batch::{Batch, Shape, StepBatches};
+use crate::micro_batch::{Batch, PADDING_TARGET, Shape, StepBatches, other_target};
 use crate::pairs::{Buckets, Grouping};
 use crate::split::{EveryNth, HeldOut};
 use crate::{ChatStore, DataError};
@@ -32,6 +33,9 @@ pub struct PreferenceSettings {
     pub seed: u64,
     /// The held-out share.
     pub held_out: HeldOut,
+    /// Whether the prompts of chosen answers are trained on: the targets in them are of the second group, see
+    /// [`other_target`].
+    pub prompts: bool,
 }
 
 /// The positions of an example's tokens: those of its chosen sequence begin at the first bound, those of the rejected one at
@@ -169,7 +173,8 @@ impl PreferencePairs {
             for (row, [start, end]) in (2 * sample..).zip([[start, middle], [middle, end]]) {
                 let tokens = (end - start).min(most) as usize;
                 let at = row * source_len..row * source_len + tokens;
-                self.read(start, &mut batch.tokens[at.clone()], &mut batch.targets[at])?;
+                let of_prompt = self.settings.prompts && row % 2 == 0;
+                self.read(start, &mut batch.tokens[at.clone()], &mut batch.targets[at], of_prompt)?;
                 batch.padding -= tokens as u64;
             }
             batch.truncated += u64::from((middle - start).max(end - middle) > most);
@@ -177,15 +182,18 @@ impl PreferencePairs {
         Ok(())
     }
 
-    /// Reads a row: its tokens, and as target of each the next one if that is trained on.
-    fn read(&self, start: u64, tokens: &mut [i32], targets: &mut [i32]) -> Result<(), DataError> {
+    /// Reads a row: its tokens, and as target of each the next one if that is trained on, or one of the second group if it is
+    /// `of_prompt`.
+    fn read(&self, start: u64, tokens: &mut [i32], targets: &mut [i32], of_prompt: bool) -> Result<(), DataError> {
         self.store.tokens().read(start, tokens)?;
         let mut trained = vec![false; tokens.len()];
         self.store.read_trained(start, &mut trained)?;
-        for (target, (&next, _)) in
-            targets.iter_mut().zip(tokens[1..].iter().zip(&trained[1..])).filter(|(_, (_, is))| **is)
-        {
-            *target = next;
+        for (target, (&next, &is_trained)) in targets.iter_mut().zip(tokens[1..].iter().zip(&trained[1..])) {
+            *target = match is_trained {
+                true => next,
+                false if of_prompt => other_target(next),
+                false => PADDING_TARGET,
+            };
         }
         Ok(())
     }

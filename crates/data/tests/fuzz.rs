@@ -130,7 +130,7 @@ fn read_preferences(folder: &Path, data: &Path) -> Result<(), DataError> {
     let (format, template) = (detect_preferences(&sources)?, ChatTemplate::chatml(Date::of_unix_seconds(0)));
     let cache = tempfile::tempdir_in(folder).unwrap();
     let store = prepare_preferences(&sources, format, &template, &tokenizer, cache.path(), &|_| {})?;
-    let settings = PreferenceSettings { len_max: 64, bucket: 16, seed: 1, held_out: HeldOut::Nothing };
+    let settings = PreferenceSettings { len_max: 64, bucket: 16, seed: 1, held_out: HeldOut::Nothing, prompts: true };
     Dataset::Preferences(PreferencePairs::new(store, settings)?).step(0, 2, 1).map(|_| ())
 }
 

@@ -129,7 +129,7 @@ impl ChatArgs {
         for (flag, is_given) in others {
             if is_given {
                 let message = format!("`{flag}` is not for preferences, whose answers are compared");
-                return Err(Failure::bad_flag(message).hint(format!("omit `{flag}`, or omit `--objective dpo`")));
+                return Err(Failure::bad_flag(message).hint(format!("omit `{flag}`, or omit `--objective`")));
             }
         }
         let format = detect_preferences(sources)?;

@@ -87,7 +87,7 @@ fn hint(error: &DataError) -> String {
         DataError::BadRow { .. } => "fix or drop that row; text must be UTF-8",
         DataError::NotChats { .. } => "leave it out of `--data`, or name the chats' files one by one",
         DataError::Preferences { kind: PreferenceData::Paired, .. } => {
-            "`--objective dpo --method lora` trains on preferences; or write the chosen answers as `completion` next to \
+            "`--objective dpo --method lora` or `--objective orpo` trains on preferences; or write the chosen answers as `completion` next to \
              `prompt`, or as `messages`, to train on them alone"
         }
         DataError::Preferences { kind: PreferenceData::Judged, .. } => {
@@ -96,7 +96,7 @@ fn hint(error: &DataError) -> String {
         }
         DataError::NotPreferred { .. } | DataError::TextNotPreferences { .. } => {
             "each row needs `chosen` and `rejected`, and may have `prompt`, all of them texts or all lists of messages; fix or drop \
-             other rows, or omit `--objective dpo` to train on them as they are"
+             other rows, or omit `--objective` to train on them as they are"
         }
         DataError::LongPrompts { .. } => "use a longer `--seq-len`, or shorten the prompts",
         DataError::NotAChat { .. } => {

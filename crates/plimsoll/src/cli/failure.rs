@@ -146,7 +146,7 @@ impl From<PlanError> for Failure {
             PlanError::NotADecoder => Self::bad_flag(message)
                 .hint("use a model that continues text, or `--objective sft` with data for this model"),
             PlanError::NoReference { .. } => Self::bad_flag(message)
-                .hint("use `--method lora` or `--method qlora`, without `--lora-modules-to-save`"),
+                .hint("use `--method lora` or `--method qlora`, without `--lora-modules-to-save`; `--objective orpo` needs no reference"),
             PlanError::Negatives => {
                 Self::bad_flag(message).hint("omit `--negative-column`, or use an encoder such as `--model bert-base`")
             }

@@ -128,7 +128,7 @@ const GROUPS: &[Group] = &[
             ("beta2", ""),
             ("adam-eps", ""),
             ("grad-clip", ""),
-            ("objective", "`sft`, or `dpo` for preferences"),
+            ("objective", "`sft`, or `dpo` or `orpo` for preferences"),
             ("beta", ""),
             ("dpo-loss", ""),
             ("label-smoothing", ""),

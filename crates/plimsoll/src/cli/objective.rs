@@ -34,6 +34,18 @@ pub(super) enum ObjectiveName {
     Sft,
     /// Preferences, by direct preference optimization.
     Dpo,
+    /// Preferences, by the ratio of odds of both answers.
+    Orpo,
+}
+
+impl ObjectiveName {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Sft => "sft",
+            Self::Dpo => "dpo",
+            Self::Orpo => "orpo",
+        }
+    }
 }
 
 /// Errors: another name; of losses of preferences that other trainers have, with what there is instead.
@@ -41,10 +53,11 @@ fn objective_name(name: &str) -> Result<ObjectiveName, String> {
     match name {
         "sft" => Ok(ObjectiveName::Sft),
         "dpo" => Ok(ObjectiveName::Dpo),
-        "kto" | "orpo" | "simpo" | "cpo" | "bco" | "grpo" | "ppo" | "rm" | "reward" => {
-            Err(format!("Plimsoll does not train with {name}; `dpo` trains on pairs of a chosen and a rejected answer"))
-        }
-        _ => Err("is not `sft` or `dpo`".to_owned()),
+        "orpo" => Ok(ObjectiveName::Orpo),
+        "kto" | "simpo" | "cpo" | "bco" | "grpo" | "ppo" | "rm" | "reward" => Err(format!(
+            "Plimsoll does not train with {name}; `dpo` and `orpo` train on pairs of a chosen and a rejected answer"
+        )),
+        _ => Err("is not `sft`, `dpo` or `orpo`".to_owned()),
     }
 }
 
@@ -83,11 +96,11 @@ impl DpoLossName {
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ObjectiveArgs {
-    /// What to train on: `sft` for texts, chats and pairs as they are; `dpo` for preferences, rows with a `chosen` and a
-    /// `rejected` answer, which needs `--method lora` or `--method qlora`
-    #[arg(long, value_name = "sft|dpo", value_parser = objective_name, default_value = "sft")]
+    /// What to train on: `sft` for texts, chats and pairs as they are; `dpo` and `orpo` for preferences, rows with a `chosen`
+    /// and a `rejected` answer; `dpo` needs `--method lora` or `--method qlora`
+    #[arg(long, value_name = "sft|dpo|orpo", value_parser = objective_name, default_value = "sft")]
     pub objective: ObjectiveName,
-    /// DPO: how much deviation from the model without adapters costs [default: 0.1]
+    /// DPO: how much deviation from the model without adapters costs; ORPO: the weight of the ratio of odds [default: 0.1]
     #[arg(long, value_name = "X", value_parser = positive_number)]
     pub beta: Option<f64>,
     /// DPO: the loss of a pair of answers [default: sigmoid]
@@ -136,11 +149,13 @@ impl ObjectiveArgs {
     /// The flags of preferences as settings; none for other objectives.
     pub(super) fn resolved_preferences(&self) -> Map<String, Value> {
         let mut settings = Map::new();
-        if self.objective == ObjectiveName::Dpo {
+        if self.objective != ObjectiveName::Sft {
             let usual = Preferences::default();
             let beta = self.beta.map_or_else(|| usual.beta.to_string(), |beta| beta.to_string());
-            settings.insert("objective".into(), json!("dpo"));
+            settings.insert("objective".into(), json!(self.objective.name()));
             settings.insert("beta".into(), json!(beta));
+        }
+        if self.objective == ObjectiveName::Dpo {
             settings.insert("dpo_loss".into(), json!(self.dpo_loss.unwrap_or(DpoLossName::Sigmoid).name()));
         }
         settings
@@ -149,30 +164,34 @@ impl ObjectiveArgs {
     /// The loss of preferences, if they are trained on. Errors: flags of another objective.
     pub(super) fn preferences(&self) -> Result<Option<Preferences>, Failure> {
         let usual = Preferences::default();
-        let preferences = Preferences {
-            kind: self.dpo_loss.map_or(usual.kind, DpoLossName::kind),
-            beta: self.beta.map_or(usual.beta, |beta| beta as f32),
+        let kind = match self.objective {
+            ObjectiveName::Orpo => PreferenceKind::Orpo,
+            ObjectiveName::Sft | ObjectiveName::Dpo => self.dpo_loss.map_or(usual.kind, DpoLossName::kind),
         };
-        let is_dpo = self.objective == ObjectiveName::Dpo;
-        for (flag, is_given) in [("--beta", self.beta.is_some()), ("--dpo-loss", self.dpo_loss.is_some())] {
-            if is_given && !is_dpo {
-                return Err(Failure::bad_flag(format!("`{flag}` is a setting of DPO"))
-                    .hint("add `--objective dpo`, or omit it"));
-            }
+        let preferences = Preferences { kind, beta: self.beta.map_or(usual.beta, |beta| beta as f32) };
+        let compares = self.objective != ObjectiveName::Sft;
+        if self.beta.is_some() && !compares {
+            return Err(Failure::bad_flag("`--beta` is a setting of losses of preferences")
+                .hint("add `--objective dpo` or `--objective orpo`, or omit it"));
         }
-        if is_dpo && self.r_drop > 0.0 {
-            return Err(
-                Failure::bad_flag("`--r-drop` is for losses of targets, which DPO has not").hint("omit `--r-drop`")
-            );
+        if self.dpo_loss.is_some() && self.objective != ObjectiveName::Dpo {
+            return Err(Failure::bad_flag("`--dpo-loss` is a setting of DPO").hint("add `--objective dpo`, or omit it"));
         }
-        if is_dpo && preferences.kind == PreferenceKind::Robust && self.label_smoothing >= 0.499 {
+        if compares && self.r_drop > 0.0 {
+            return Err(Failure::bad_flag("`--r-drop` is for losses of targets, not for those of preferences")
+                .hint("omit `--r-drop`"));
+        }
+        if self.objective == ObjectiveName::Orpo && self.label_smoothing > 0.0 {
+            return Err(Failure::bad_flag("`--label-smoothing` is not for ORPO").hint("omit `--label-smoothing`"));
+        }
+        if compares && preferences.kind == PreferenceKind::Robust && self.label_smoothing >= 0.499 {
             let message = format!("`--dpo-loss robust` with a `--label-smoothing` of {}", self.label_smoothing);
             return Err(Failure::bad_flag(message).hint("use a `--label-smoothing` below 0.499"));
         }
-        if is_dpo && !preferences.beta.is_normal() {
+        if compares && !preferences.beta.is_normal() {
             return Err(Failure::bad_flag(format!("`--beta` of {} is out of range", self.beta.unwrap_or_default()))
                 .hint("0.1 is usual"));
         }
-        Ok(is_dpo.then_some(preferences))
+        Ok(compares.then_some(preferences))
     }
 }

@@ -38,6 +38,9 @@ pub(super) const ADAPTER_RATE: f64 = 2e-4;
 /// recommends for adapters.
 pub(super) const PREFERENCE_RATE: f64 = 1e-5;
 
+/// The same for all weights: TRL's default of `ORPOConfig`.
+pub(super) const FULL_PREFERENCE_RATE: f64 = 1e-6;
+
 /// AdamW's learning rate from scratch, and for encoder-decoders.
 const USUAL_RATE: f64 = 3e-4;
 

@@ -27,8 +27,8 @@ const LAUNCHER: &str =
     "`plimsoll run -- torchrun train.py` or `plimsoll run -- accelerate launch train.py` supervises a trainer";
 const TRAINERS: &str = "`plimsoll run -- COMMAND` supervises another trainer; `plimsoll estimate --config FILE` estimates it, and \
     `plimsoll train --config FILE` reads its settings";
-const PREFERENCES: &str = "training on preferences or rewards (DPO, GRPO, RLHF) is not supported, only on text, chats and \
-    pairs; `plimsoll run -- python dpo.py` supervises a trainer that does it";
+const PREFERENCES: &str = "`plimsoll train --objective dpo` or `--objective orpo` trains on preferences; training on rewards (GRPO, \
+    PPO) is not supported, and `plimsoll run -- python grpo.py` supervises a trainer that does it";
 const LOGS: &str =
     "`plimsoll train --log-to wandb` logs for W&B; other values are `tensorboard`, `mlflow`, `jsonl` and `csv`";
 const QUANTIZE: &str = "`--base-weights nf4` quantizes frozen weights (`--freeze`); `--optimizer-state 8bit` quantizes the optimizer's state, and \

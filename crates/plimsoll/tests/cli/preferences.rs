@@ -47,6 +47,24 @@ fn invariant_7_a_resumed_run_on_preferences_is_the_run() {
     assert_eq!(rewards.len(), 5, "those of the evaluation at the end: {rewards:?}");
 }
 
+/// ORPO trains all weights, and a resumed run keeps its objective.
+#[test]
+fn odds_need_no_reference_and_train_all_weights() {
+    let sandbox = sandbox();
+    let flags = FLAGS.replace("--objective dpo --method lora --lora-rank 2", "--objective orpo");
+    let whole = sandbox.run(&format!("train {flags} --name whole --max-steps 4 --learning-rate 0.001"));
+    assert!(whole.stderr.contains("held-out rewards"), "{}", whole.stderr);
+    assert!(!whole.stderr.contains("nats per token"), "losses of preferences have no unit: {}", whole.stderr);
+    sandbox.must(&format!("train {flags} --name parts --max-steps 2 --learning-rate 0.001"));
+    sandbox.must("train --resume runs/parts --max-steps 4");
+    for name in ["model.safetensors", "optimizer.safetensors"] {
+        let of = |run| fs::read(sandbox.path(&format!("runs/{run}/checkpoints/step-000004/{name}"))).expect(name);
+        assert!(of("whole") == of("parts"), "{name}");
+    }
+    let report = sandbox.must("report runs/whole --markdown");
+    assert!(report.contains("mean of examples"), "{report}");
+}
+
 #[test]
 fn a_plan_has_two_rows_for_a_sample() {
     let sandbox = Sandbox::new();
@@ -68,7 +86,7 @@ fn what_is_not_for_preferences_is_refused_with_a_way_out() {
     for (flags, code, words, hint) in [
         (format!("{dpo} --data same.jsonl"), 4, "same.jsonl line 1", "`chosen` and `rejected`"),
         (format!("{dpo} --data kto.jsonl"), 4, "it has one answer with a `label`", "drop"),
-        (format!("{dpo} --data text.txt"), 4, "text.txt is a text file", "omit `--objective dpo`"),
+        (format!("{dpo} --data text.txt"), 4, "text.txt is a text file", "omit `--objective`"),
         (format!("{dpo} --data p.jsonl --packing"), 2, "`--packing` is not for preferences", "omit `--packing`"),
         (format!("{dpo} --data p.jsonl --r-drop 1"), 2, "`--r-drop`", "omit `--r-drop`"),
         (format!("{dpo} --data p.jsonl --train-on all"), 2, "`--train-on` is not for preferences", "omit `--train-on`"),
@@ -83,8 +101,20 @@ fn what_is_not_for_preferences_is_refused_with_a_way_out() {
         (
             "--init runs/base/model --data p.jsonl --beta 0.2".to_owned(),
             2,
-            "`--beta` is a setting of DPO",
+            "`--beta` is a setting of losses of preferences",
             "--objective dpo",
+        ),
+        (
+            "--init runs/base/model --data p.jsonl --objective orpo --dpo-loss ipo".to_owned(),
+            2,
+            "`--dpo-loss` is a setting of DPO",
+            "omit it",
+        ),
+        (
+            "--init runs/base/model --data p.jsonl --objective orpo --label-smoothing 0.1".to_owned(),
+            2,
+            "`--label-smoothing` is not for ORPO",
+            "omit `--label-smoothing`",
         ),
         (
             "--init runs/base/model --data p.jsonl".to_owned(),

@@ -1,4 +1,4 @@
-//! Compares training on preferences with TRL's `DPOTrainer`: ten steps with each loss, on values stored by
+//! Compares training on preferences with TRL's `DPOTrainer` and `ORPOTrainer`: ten steps with each loss, on values stored by
 //! `scripts/golden_preferences.py`.
 
 use crate::support::{assert_close, plan_training};
@@ -18,11 +18,12 @@ const FIRST_STEP: f64 = 1e-5;
 /// Tolerance after several steps, in which AdamW amplifies rounding.
 const LATER_STEPS: f64 = 2e-4;
 
-const KINDS: [(&str, PreferenceKind); 4] = [
+const KINDS: [(&str, PreferenceKind); 5] = [
     ("sigmoid", PreferenceKind::Sigmoid),
     ("robust", PreferenceKind::Robust),
     ("hinge", PreferenceKind::Hinge),
     ("ipo", PreferenceKind::Ipo),
+    ("orpo", PreferenceKind::Orpo),
 ];
 
 /// The stored results of TRL.
@@ -87,10 +88,15 @@ impl Golden {
     }
 }
 
+/// The end of the names of a loss's batches.
+fn of_batches(kind: PreferenceKind) -> &'static str {
+    if kind == PreferenceKind::Orpo { ".orpo" } else { "" }
+}
+
 /// A run with TRL's weights.
 fn engine(golden: &Golden, kind: PreferenceKind, micro_batch: usize, levers: &Levers) -> (Graph, Engine) {
     let model = ModelConfig::from_json(&golden.metadata["config"]).expect("the config of transformers");
-    let [.., seq_len] = golden.shape("tokens");
+    let [.., seq_len] = golden.shape(&format!("tokens{}", of_batches(kind)));
     let smoothing = if kind == PreferenceKind::Robust { golden.number("smoothing") } else { 0.0 };
     let shape = TrainShape {
         micro_batch,
@@ -116,9 +122,10 @@ fn engine(golden: &Golden, kind: PreferenceKind, micro_batch: usize, levers: &Le
 #[test]
 fn ten_steps_on_preferences_are_trls() {
     let golden = Golden::read();
-    let (tokens, targets) = (golden.ints("tokens"), golden.ints("targets"));
     let levers = Levers { recompute: Recompute::all(Level::Block), ..Levers::default() };
-    for ((name, kind), micro_batch) in KINDS.into_iter().zip([4, 1, 2, 4]) {
+    for ((name, kind), micro_batch) in KINDS.into_iter().zip([4, 1, 2, 4, 2]) {
+        let of = |what: &str| golden.ints(&format!("{what}{}", of_batches(kind)));
+        let (tokens, targets) = (of("tokens"), of("targets"));
         let (graph, mut engine) = engine(&golden, kind, micro_batch, &levers);
         let losses = golden.doubles(&format!("losses.{name}"));
         let of_step = tokens.len() / losses.len();

@@ -10,6 +10,7 @@ use plimsoll_data::{
 use plimsoll_exec::{CpuDevice, philox};
 use plimsoll_files::Disk;
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
+use plimsoll_graph::ops::PreferenceKind;
 use plimsoll_graph::{
     Adapter, Adapters, Contrastive, Graph, Lengths, Objective, Optimizer, Preferences, Targets, TrainShape,
     build_training,
@@ -119,7 +120,7 @@ pub fn encoders() -> Vec<(&'static str, Setup)> {
     ]
 }
 
-/// Runs of adapters: on preferences, and with magnitudes.
+/// Runs of adapters: on preferences, and with magnitudes; and on preferences without a reference, of all weights.
 pub fn adapted() -> Vec<(&'static str, Setup)> {
     let config = r#"{
         "model_type": "llama", "vocab_size": 256, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
@@ -129,11 +130,16 @@ pub fn adapted() -> Vec<(&'static str, Setup)> {
     let model = ModelConfig::from_json(config).expect("a sensible model");
     let known = model.adaptable_layers().expect("a sensible model").into_iter();
     let layers = known.clone().map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
-    let objective = Objective { preferences: Some(Preferences::default()), ..Objective::default() };
-    let adapters = Some(Adapters { layers, dropout: 0.1, ..Adapters::default() });
     let plain = Setup::default();
-    let shape = TrainShape { sample_prefill: None, objective, adapters, ..plain.shape.clone() };
-    let on_preferences = Setup { model: model.clone(), shape, ..plain.clone() }.with_rows();
+    let on_preferences = |preferences, adapters| {
+        let objective = Objective { preferences: Some(preferences), ..Objective::default() };
+        let shape = TrainShape { sample_prefill: None, objective, adapters, ..plain.shape.clone() };
+        Setup { model: model.clone(), shape, ..plain.clone() }.with_rows()
+    };
+    let adapters = Adapters { layers, dropout: 0.1, ..Adapters::default() };
+    let odds = Preferences { kind: PreferenceKind::Orpo, ..Preferences::default() };
+    let with_reference = on_preferences(Preferences::default(), Some(adapters));
+    let without = on_preferences(odds, None);
     let linear = known.filter(|layer| !layer.is_embedding);
     let layers = linear.map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
     // The head is trained whole, so that a random model learns something.
@@ -141,7 +147,11 @@ pub fn adapted() -> Vec<(&'static str, Setup)> {
     let adapters = Some(Adapters { layers, saved, has_magnitudes: true, ..Adapters::default() });
     let objective = Objective { embedding_noise: Some(5.0), ..Objective::default() };
     let shape = TrainShape { adapters, objective, ..plain.shape.clone() };
-    vec![("Llama on preferences", on_preferences), ("Llama with magnitudes", Setup { model, shape, ..plain })]
+    vec![
+        ("Llama on preferences", with_reference),
+        ("Llama on preferences without a reference", without),
+        ("Llama with magnitudes", Setup { model, shape, ..plain }),
+    ]
 }
 
 /// The graph and the plan of a model's training run on the processor.
@@ -217,8 +227,9 @@ fn pairs(seed: u64, negatives: Option<usize>) -> Pairs {
     pairs.expect("pairs enough")
 }
 
-/// Answers of several lengths, of which those that repeat the prompt's first letter are chosen; some rows are cut.
-fn compared(seed: u64) -> PreferencePairs {
+/// Answers of several lengths, of which those that repeat the prompt's first letter are chosen; some rows are cut. `prompts`:
+/// whether prompts are trained on.
+fn compared(seed: u64, prompts: bool) -> PreferencePairs {
     let (folder, sources, tokenizer) = made_up("jsonl", |i| {
         let (prompt, chosen, rejected) = (words(1 + i % 3, i), "a".repeat(1 + i % 9), words(1 + i % 13, i + 2));
         format!("{{\"prompt\":\"{prompt}\",\"chosen\":\"{chosen}\",\"rejected\":\"b{rejected}\"}}\n")
@@ -227,7 +238,7 @@ fn compared(seed: u64) -> PreferencePairs {
     let format = plimsoll_data::detect_preferences(&sources).expect("preferences");
     let cache = folder.path().join("cache");
     let store = plimsoll_data::prepare_preferences(&sources, format, &template, &tokenizer, &cache, &|_| {});
-    let settings = PreferenceSettings { len_max: 32, bucket: 8, seed, held_out: HeldOut::Usual };
+    let settings = PreferenceSettings { len_max: 32, bucket: 8, seed, held_out: HeldOut::Usual, prompts };
     let pairs = PreferencePairs::new(store.expect("sound rows"), settings).expect("examples enough");
     assert!(pairs.truncated() > 0 && pairs.left_out() == 0, "some rows are cut");
     pairs
@@ -372,8 +383,8 @@ impl Setup {
 
     /// The run's data: windows of text, packed documents, or pairs, as required by its model and shape.
     pub fn dataset(&self) -> Dataset {
-        if self.shape.objective.preferences.is_some() {
-            return Dataset::Preferences(compared(self.seed));
+        if let Some(Preferences { kind, .. }) = self.shape.objective.preferences {
+            return Dataset::Preferences(compared(self.seed, kind.trains_prompts()));
         } else if self.model.decoder_start().is_some() {
             return Dataset::Pairs(pairs(self.seed, None));
         } else if self.model.is_encoder() {

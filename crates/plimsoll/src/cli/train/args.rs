@@ -18,7 +18,7 @@ use crate::cli::notify::TellArgs;
 use crate::cli::options::{positive_count, positive_duration, positive_number, positive_size, seed};
 use crate::cli::pairs::PairArgs;
 use crate::cli::power::PowerArgs;
-use crate::cli::recipe::{ADAPTER_RATE, PREFERENCE_RATE};
+use crate::cli::recipe::{ADAPTER_RATE, FULL_PREFERENCE_RATE, PREFERENCE_RATE};
 use crate::cli::request::{RequestArgs, RunArgs};
 use crate::cli::schedule::ScheduleArgs;
 use crate::cli::track::TrackArgs;
@@ -240,9 +240,11 @@ impl TrainArgs {
         let steps_per_epoch = dataset.training() as f64 / found.plan.global_batch as f64;
         let name = folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
         let of_adamw = self.request.optimizer.rule().rate_beside_adamw();
+        let is_compared = matches!(dataset, Dataset::Preferences(_));
         let usual_rate = match self.request.adapters.method {
+            Method::Full if is_compared => FULL_PREFERENCE_RATE,
             Method::Full => recipe.learning_rate(found.plan.parameters),
-            Method::Lora | Method::Qlora if matches!(dataset, Dataset::Preferences(_)) => PREFERENCE_RATE,
+            Method::Lora | Method::Qlora if is_compared => PREFERENCE_RATE,
             Method::Lora | Method::Qlora => ADAPTER_RATE,
         };
         let usual_rate = usual_rate * of_adamw;

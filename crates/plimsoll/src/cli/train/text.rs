@@ -12,6 +12,8 @@ use plimsoll_data::{
     PairColumns, PairSettings, Pairs, PreferencePairs, PreferenceSettings, Progress, Source, Sources, Split,
     TemplateHabits, Tokenizer, TrainOn, Within,
 };
+use plimsoll_graph::Preferences;
+use plimsoll_graph::ops::PreferenceKind;
 
 impl TrainArgs {
     /// Errors: flags for another kind of data than the model is trained on.
@@ -58,9 +60,10 @@ impl TrainArgs {
     /// Errors: flags that are not for preferences, or no data.
     fn check_preferences(&self) -> Result<(), Failure> {
         if self.data.is_empty() {
-            return Err(Failure::bad_flag(
-                "`--objective dpo` trains on preferences, and there are none without `--data`",
-            )
+            let name = self.request.objective.objective.name();
+            return Err(Failure::bad_flag(format!(
+                "`--objective {name}` trains on preferences, and there are none without `--data`",
+            ))
             .hint("use `--data` with a .jsonl of {\"prompt\": …, \"chosen\": …, \"rejected\": …}"));
         }
         if self.run.packing {
@@ -77,11 +80,12 @@ impl TrainArgs {
         tokenizer: &Tokenizer,
         tokens: usize,
         split: Split,
+        kind: PreferenceKind,
     ) -> Result<Dataset, Failure> {
         if tokens < 2 {
             return Err(Failure::bad_flag("a row of preferences needs at least 2 tokens").hint("use `--seq-len 1024`"));
         }
-        if self.request.adapters.continued().is_some() {
+        if kind.has_reference() && self.request.adapters.continued().is_some() {
             talk(
                 "note: the reference is the model below the adapters that are continued; to compare with these, merge them first",
             );
@@ -94,7 +98,13 @@ impl TrainArgs {
             plimsoll_data::prepare_preferences(sources, format, &template, tokenizer, cache, &show)
         })?;
         let Split { seed, held_out } = split;
-        let settings = PreferenceSettings { len_max: tokens, bucket: self.pairs.bucket, seed, held_out };
+        let settings = PreferenceSettings {
+            len_max: tokens,
+            bucket: self.pairs.bucket,
+            seed,
+            held_out,
+            prompts: kind.trains_prompts(),
+        };
         Ok(Dataset::Preferences(PreferencePairs::new(store, settings)?))
     }
 
@@ -139,8 +149,8 @@ impl TrainArgs {
                 Some(decoder_start) => Pairs::new(store, PairSettings { decoder_start, ..settings })?,
                 None => Pairs::for_encoder(store, settings, tokenizer.beginning())?,
             })
-        } else if self.request.objective.preferences()?.is_some() {
-            self.open_preferences(&sources, tokenizer, tokens, split)?
+        } else if let Some(Preferences { kind, .. }) = self.request.objective.preferences()? {
+            self.open_preferences(&sources, tokenizer, tokens, split, kind)?
         } else {
             match self.chats.format(&sources, self.text_field.as_deref())? {
                 DataFormat::Chats(format) => {
