@@ -61,7 +61,7 @@ fn odds_need_no_reference_and_train_all_weights() {
         let of = |run| fs::read(sandbox.path(&format!("runs/{run}/checkpoints/step-000004/{name}"))).expect(name);
         assert!(of("whole") == of("parts"), "{name}");
     }
-    let report = sandbox.must("report runs/whole --markdown");
+    let report = sandbox.must("report runs/whole --md");
     assert!(report.contains("mean of examples"), "{report}");
 }
 
