@@ -8,9 +8,13 @@ use std::collections::BTreeMap;
 
 /// The calls whose arguments are settings.
 const CALLS: &[&str] = &[
+    "DPOConfig",
+    "DPOTrainer",
     "from_pretrained",
     "get_peft_model",
     "LoraConfig",
+    "ORPOConfig",
+    "ORPOTrainer",
     "SFTConfig",
     "SFTTrainer",
     "TrainingArguments",

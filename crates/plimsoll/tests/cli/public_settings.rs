@@ -66,23 +66,60 @@ fn plan_accepts_a_training_file_without_its_data() {
     assert!(said.stderr.contains("`optimizer` (the plan uses AdamW)"), "{}", said.stderr);
 }
 
+/// Files of trainers that train on preferences are planned if they train adapters, or need no reference.
+#[test]
+fn files_for_training_on_preferences_run_as_they_are() {
+    let sandbox = sandbox();
+    let factory = "model_name_or_path: gpt2\nstage: dpo\ncutoff_len: 512\n";
+    let torchtune = "model:\n  _component_: torchtune.models.qwen2_5.lora_qwen2_5_0_5b\n  lora_attn_modules: ['q_proj', 'v_proj']\n  \
+                     lora_rank: 8\n  lora_alpha: 16\ntokenizer:\n  max_seq_len: 512\nbatch_size: 4\nloss:\n  \
+                     _component_: torchtune.rlhf.loss.DPOLoss\n  beta: 0.2\n  label_smoothing: 0\n";
+    let trl = "model_name_or_path: gpt2\nuse_peft: true\nlora_r: 8\nbeta: 0.3\nmax_length: 512\n";
+    let lora = format!("{factory}finetuning_type: lora\n");
+    for (name, file) in [
+        ("a.yml", format!("{BEGUN}adapter: lora\nrl: dpo\nrl_beta: 0.1\ndpo_loss_type: [ipo]\n")),
+        ("i.yml", format!("{BEGUN}adapter: lora\nrl: ipo\nrl_beta: 0.1\n")),
+        ("o.yml", format!("{BEGUN}rl: orpo\norpo_alpha: 0.1\n")),
+        ("l.yaml", format!("{lora}pref_beta: 0.1\npref_loss: hinge\ndpo_label_smoothing: 0\n")),
+        ("lo.yaml", format!("{factory}finetuning_type: full\npref_loss: orpo\n")),
+        ("t.yaml", torchtune.to_owned()),
+        ("trl.yaml", format!("{trl}loss_type: robust\nlabel_smoothing: 0.1\n")),
+    ] {
+        sandbox.write(name, file);
+        let said = sandbox.run(&format!("plan --config {name} --gpu h100 --micro-batch 1 --global-batch 1"));
+        assert_eq!(said.code, Some(0), "{name}: {}", said.stderr);
+    }
+    for (name, file) in
+        [("full.yml", format!("{BEGUN}rl: dpo\n")), ("full.yaml", format!("{factory}finetuning_type: full\n"))]
+    {
+        sandbox.write(name, file);
+        let said = sandbox.run(&format!("plan --config {name} --gpu h100"));
+        assert_eq!(said.code, Some(2), "{name}: {}", said.stderr);
+        assert!(
+            said.stderr.contains("needs a reference") && said.stderr.contains("`--method lora`"),
+            "{}",
+            said.stderr
+        );
+    }
+}
+
 /// Files for another kind of training are refused with one reason, whatever the number of their keys.
 #[test]
-fn files_for_training_on_preferences_are_refused_in_a_line() {
+fn files_for_other_training_on_preferences_are_refused_in_a_line() {
     let sandbox = sandbox();
-    let factory = "model_name_or_path: gpt2\nstage: dpo\nfinetuning_type: full\npref_beta: 0.1\npref_loss: sigmoid\nref_model: x\n";
+    let factory = "model_name_or_path: gpt2\nstage: rm\nfinetuning_type: full\npref_ftx: 0.1\nref_model: x\n";
     let torchtune = "model:\n  _component_: torchtune.models.qwen2_5.qwen2_5_0_5b\nbatch_size: 1\nbeta3: 1\n\
-                     loss:\n  _component_: torchtune.rlhf.loss.DPOLoss\n";
+                     loss:\n  _component_: torchtune.rlhf.loss.SimPOLoss\n";
     for (name, file, said_of) in [
-        ("a.yml", format!("{BEGUN}rl: dpo\ndpo_beta: 0.1\nrl_beta: 0.1\ndpo_loss_type: [x]\n"), "line 9: `rl: dpo`"),
+        ("a.yml", format!("{BEGUN}rl: simpo\nrl_beta: 0.1\ncpo_alpha: 0.1\n"), "line 9: `rl: simpo`"),
         ("k.yml", format!("{BEGUN}rl: kto\nkto_desirable_weight: 1.0\n"), "line 9: `rl: kto`"),
         (
             "r.yml",
             format!("{BEGUN}reward_model: true\ncenter_rewards_coefficient: 0.1\n"),
             "line 9: `reward_model: true`",
         ),
-        ("l.yaml", factory.to_owned(), "line 2: `stage: dpo`"),
-        ("t.yaml", torchtune.to_owned(), "line 6: `loss._component_: torchtune.rlhf.loss.DPOLoss`"),
+        ("l.yaml", factory.to_owned(), "line 2: `stage: rm`"),
+        ("t.yaml", torchtune.to_owned(), "line 6: `loss._component_: torchtune.rlhf.loss.SimPOLoss`"),
     ] {
         sandbox.write(name, file);
         let said = sandbox.run(&format!("plan --config {name} --gpu h100"));
@@ -92,7 +129,7 @@ fn files_for_training_on_preferences_are_refused_in_a_line() {
         assert_eq!(
             lines[1..],
             [
-                "hint: there is no such training on preferences or rewards; `--objective dpo` trains on rows with `chosen` and `rejected`"
+                "hint: there is no such training on preferences or rewards; `--objective dpo` and `--objective orpo` train on rows with `chosen` and `rejected`"
             ],
             "{}",
             said.stderr

@@ -55,6 +55,8 @@ pub enum Meaning {
     /// Other settings, chosen by the word's value; no settings if the value asks for the default. Other values are
     /// unknown. A flag without a value is `true`.
     Choice(&'static [(&'static str, &'static [Assignment])]),
+    /// Other settings, chosen by the word's value. Other values are not supported. The reason names the alternative.
+    Supported(&'static [(&'static str, &'static [Assignment])], Reason),
     /// When to evaluate or save: a disabling value sets the setting to 0, `steps` is the default, and other values
     /// become steps.
     Strategy(Setting),

@@ -7,6 +7,7 @@
 pub enum Setting {
     AdamEps,
     BaseWeights,
+    Beta,
     Beta1,
     Beta2,
     ChatTemplate,
@@ -14,6 +15,7 @@ pub enum Setting {
     CudaGraph,
     Device,
     Dora,
+    DpoLoss,
     Ema,
     Epochs,
     EvalEvery,
@@ -38,6 +40,7 @@ pub enum Setting {
     MicroBatch,
     Name,
     NeftuneNoiseAlpha,
+    Objective,
     OptimizerOffload,
     Packing,
     Precision,

@@ -6,7 +6,7 @@
 use super::Layout::{self, Axolotl, HuggingFace, LlamaFactory, LlamaFactoryV1, Torchtune, Unsloth};
 use super::Meaning::{
     self, Adapter, Betas, Choice, Data, Folder, Instead, Missing, Model, Name, Nothing, Only, Optimizer, Or, Own, Part,
-    Project, Size, Strategy, Unknown, Weights,
+    Project, Size, Strategy, Supported, Unknown, Weights,
 };
 use super::Memory::{self, Ignored, Unmodeled};
 use super::notes::*;
@@ -23,6 +23,7 @@ const OWN_ROWS: &[&str] = &[
     "pretrain",
     "sharegpt",
     "torchtune.datasets.chat_dataset",
+    "torchtune.datasets.preference_dataset",
     "torchtune.datasets.text_completion_dataset",
 ];
 
@@ -83,11 +84,41 @@ const NO_NOISE: &[(&str, &[Assignment])] = &[("null", &[])];
 /// Values that keep the default interval of progress messages.
 const NO_STEPS: &[(&str, &[Assignment])] = &[("null", &[]), ("0", &[])];
 
-/// torchtune's losses that are cross-entropy, by their class names.
-const CROSS_ENTROPIES: &[&str] = &[
-    "torch.nn.crossentropyloss",
-    "torchtune.modules.loss.cewithchunkedoutputloss",
-    "torchtune.modules.loss.linearcrossentropyloss",
+/// torchtune's losses, by their class names: cross-entropy, and that of preferences.
+const TORCHTUNE_LOSSES: &[(&str, &[Assignment])] = &[
+    ("torch.nn.crossentropyloss", &[]),
+    ("torchtune.modules.loss.cewithchunkedoutputloss", &[]),
+    ("torchtune.modules.loss.linearcrossentropyloss", &[]),
+    ("torchtune.rlhf.loss.dpoloss", &[(Setting::Objective, "dpo")]),
+];
+
+/// Training on preferences, by axolotl's names and by the classes of TRL's settings.
+const OBJECTIVES: &[(&str, &[Assignment])] = &[
+    ("dpo", &[(Setting::Objective, "dpo")]),
+    ("dpoconfig", &[(Setting::Objective, "dpo")]),
+    ("ipo", &[(Setting::Objective, "dpo"), (Setting::DpoLoss, "ipo")]),
+    ("orpo", &[(Setting::Objective, "orpo")]),
+    ("orpoconfig", &[(Setting::Objective, "orpo")]),
+];
+
+/// LLaMA-Factory's stages.
+const STAGES: &[(&str, &[Assignment])] = &[("sft", &[]), ("pt", &[]), ("dpo", &[(Setting::Objective, "dpo")])];
+
+/// LLaMA-Factory's losses of preferences.
+const PREFERENCE_LOSSES: &[(&str, &[Assignment])] = &[
+    ("sigmoid", &[(Setting::DpoLoss, "sigmoid")]),
+    ("hinge", &[(Setting::DpoLoss, "hinge")]),
+    ("ipo", &[(Setting::DpoLoss, "ipo")]),
+    ("orpo", &[(Setting::Objective, "orpo")]),
+];
+
+/// TRL's losses, of which axolotl has those of preferences in another key.
+const TRL_LOSSES: &[(&str, &[Assignment])] = &[
+    ("nll", &[]),
+    ("sigmoid", &[(Setting::Objective, "dpo"), (Setting::DpoLoss, "sigmoid")]),
+    ("robust", &[(Setting::Objective, "dpo"), (Setting::DpoLoss, "robust")]),
+    ("hinge", &[(Setting::Objective, "dpo"), (Setting::DpoLoss, "hinge")]),
+    ("ipo", &[(Setting::Objective, "dpo"), (Setting::DpoLoss, "ipo")]),
 ];
 
 /// Hugging Face's schedules, which end at zero, and torchtune's schedule.
@@ -274,9 +305,9 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("datasets.drop_system_message", &[], Instead(&[], Reason::SystemMessagesKept)),
     ("datasets.ds_type", &[], Nothing(Reason::AllFilesRead)),
     ("datasets.field", &[], Name(Setting::TextField)),
-    ("datasets.field_chosen", &[], Missing(Reason::NoPreferences)),
+    ("datasets.field_chosen", &[], Only(&["chosen"], Reason::NoPreferences)),
     ("datasets.field_messages", &[], Nothing(Reason::FormatDetected)),
-    ("datasets.field_rejected", &[], Missing(Reason::NoPreferences)),
+    ("datasets.field_rejected", &[], Only(&["rejected"], Reason::NoPreferences)),
     ("datasets.field_thinking", &[], Nothing(Reason::FormatDetected)),
     ("datasets.message_field_*", &[], Nothing(Reason::FormatDetected)),
     ("datasets.message_property_mappings", &[], Nothing(Reason::FormatDetected)),
@@ -336,7 +367,15 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("dp_shard_size", &[Unmodeled(&[Axolotl], SHARDED_ACROSS_ALL)], Nothing(Reason::OneDevice)),
     ("dp_size", &[Ignored(&[LlamaFactoryV1])], Nothing(Reason::OneDevice)),
     ("dpo_*", &[Unmodeled(&[Axolotl], PREFERENCE_TRAINING)], Missing(Reason::NoPreferences)),
-    ("dpo_label_smoothing", &[Unmodeled(&[LlamaFactory, LlamaFactoryV1], PREFERENCE_TRAINING)], Unknown),
+    ("dpo_beta", &[], Name(Setting::Beta)),
+    (
+        "dpo_label_smoothing",
+        &[Unmodeled(&[LlamaFactory, LlamaFactoryV1], PREFERENCE_TRAINING)],
+        Name(Setting::LabelSmoothing),
+    ),
+    ("dpo_loss_type", &[], Supported(TRL_LOSSES, Reason::NoPreferences)),
+    ("dpo_padding_free", &[], Nothing(Reason::PlannedMemory)),
+    ("dpo_use_logits_to_keep", &[], Nothing(Reason::ChunkedLogits)),
     (
         "dtype",
         &[],
@@ -576,10 +615,12 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("loraplus_lr_ratio", &[Ignored(&[Axolotl, LlamaFactory])], Name(Setting::LoraPlusRatio)),
     ("loss", &[], Nothing(Reason::CrossEntropy)),
     ("loss.*", &[], Nothing(Reason::OwnChunkSize)),
-    ("loss._component_", &[], Only(CROSS_ENTROPIES, Reason::NoPreferences)),
+    ("loss._component_", &[], Supported(TORCHTUNE_LOSSES, Reason::NoPreferences)),
+    ("loss.beta", &[], Name(Setting::Beta)),
     ("loss.ignore_index", &[Ignored(&[Torchtune])], Unknown),
+    ("loss.label_smoothing", &[], Name(Setting::LabelSmoothing)),
     ("loss.num_output_chunks", &[Ignored(&[Torchtune])], Unknown),
-    ("loss_type", &[], Only(&["nll"], Reason::OtherTraining)),
+    ("loss_type", &[], Supported(TRL_LOSSES, Reason::OtherTraining)),
     ("loss_watchdog*", &[Ignored(&[Axolotl])], Unknown),
     ("loss_watchdog_patience", &[], Instead(&[], Reason::NoSpikeStop)),
     ("loss_watchdog_threshold", &[], Instead(&[], Reason::NoSpikeStop)),
@@ -725,7 +766,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
         &[],
         Choice(&[("true", &[(Setting::UpdateInBackward, "on"), (Setting::GradClip, "0")]), ("false", &[])]),
     ),
-    ("orpo_alpha", &[Unmodeled(&[Axolotl], PREFERENCE_TRAINING)], Missing(Reason::NoPreferences)),
+    ("orpo_alpha", &[Unmodeled(&[Axolotl], PREFERENCE_TRAINING)], Name(Setting::Beta)),
     ("otel_*", &[Ignored(&[Axolotl])], Unknown),
     ("otel_metrics_*", &[], Nothing(Reason::NoUpload)),
     (
@@ -783,10 +824,12 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("plugins", &[Ignored(&[Axolotl])], Only(KERNEL_PLUGINS, Reason::OtherTraining)),
     ("pose_*", &[Unmodeled(&[Axolotl], COUNTED_WITHOUT)], Missing(Reason::OtherTraining)),
     ("ppo_*", &[Unmodeled(&[LlamaFactory, Torchtune], GENERATION)], Missing(Reason::NoPreferences)),
-    ("precompute_ref_log_probs", &[Ignored(&[Axolotl])], Missing(Reason::NoPreferences)),
+    ("precompute_ref_log_probs", &[Ignored(&[Axolotl])], Nothing(Reason::PlannedMemory)),
     ("predict_with_generate", &[Ignored(&[HuggingFace, LlamaFactory])], Nothing(Reason::TrainCommand)),
     ("prediction_loss_only", &[Ignored(SHARED)], Nothing(Reason::TrainCommand)),
     ("pref_*", &[Unmodeled(&[LlamaFactory, LlamaFactoryV1], PREFERENCE_TRAINING)], Missing(Reason::NoPreferences)),
+    ("pref_beta", &[], Name(Setting::Beta)),
+    ("pref_loss", &[], Supported(PREFERENCE_LOSSES, Reason::NoPreferences)),
     ("preprocess_iterable", &[Ignored(&[Axolotl])], Nothing(Reason::AllFilesRead)),
     ("preprocessing_*", &[Ignored(&[LlamaFactory])], Unknown),
     ("preprocessing_batch_size", &[], Nothing(Reason::AllFilesRead)),
@@ -868,8 +911,9 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("reward_model", &[Unmodeled(&[Axolotl], PREFERENCE_TRAINING)], Unknown),
     ("reward_model*", &[Unmodeled(&[LlamaFactory], PREFERENCE_TRAINING)], Missing(Reason::NoPreferences)),
     ("ring_attn_func", &[Unmodeled(&[Axolotl], MODEL_PARALLELISM)], Nothing(Reason::OneDevice)),
-    ("rl", &[], Missing(Reason::NoPreferences)),
+    ("rl", &[], Supported(OBJECTIVES, Reason::NoPreferences)),
     ("rl_*", &[Unmodeled(&[Axolotl, Torchtune], PREFERENCE_TRAINING)], Missing(Reason::NoPreferences)),
+    ("rl_beta", &[], Name(Setting::Beta)),
     ("role_boundaries*", &[Ignored(&[Axolotl])], Unknown),
     ("rope_scaling", &[Unmodeled(&[LlamaFactory], CHANGED_MODEL), Ignored(&[Unsloth])], Missing(Reason::OtherModel)),
     ("rope_scaling*", &[Unmodeled(&[Axolotl], DEFAULT_SIZES)], Unknown),
@@ -932,7 +976,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("spectrum_top_fraction", &[Unmodeled(&[Axolotl], ALL_WEIGHTS_TRAINED)], Unknown),
     ("split_batches", &[], Nothing(Reason::OneDevice)),
     ("split_special_tokens", &[Ignored(&[LlamaFactory])], Instead(&[], Reason::OwnSpecialTokens)),
-    ("stage", &[], Only(&["sft", "pt"], Reason::NoPreferences)),
+    ("stage", &[], Supported(STAGES, Reason::NoPreferences)),
     ("steps", &[], Name(Setting::MaxSteps)),
     ("streaming", &[Ignored(&[HuggingFace, LlamaFactory])], Nothing(Reason::AllFilesRead)),
     ("streaming*", &[Ignored(&[Axolotl])], Unknown),

@@ -228,7 +228,7 @@ impl Reader<'_> {
         match (meaning, &entry.value) {
             (Meaning::Data, _) if !self.starts => self.unused(shown, NOT_STARTED),
             (Meaning::Data, _) => self.data(shown, entry),
-            (Meaning::Only(..) | Meaning::Instead(..), Value::List(items)) => {
+            (Meaning::Only(..) | Meaning::Instead(..) | Meaning::Supported(..), Value::List(items)) => {
                 for item in items {
                     let text = match &item.value {
                         // The whole text, since `value` is shortened.

@@ -17,6 +17,7 @@ const DECIDING: &[&str] = &[
     "lr_scheduler_type",
     "lr_scheduler",
     "neat_packing",
+    "pref_loss",
     "pure_bf16",
     "wandb_mode",
     "report_to",

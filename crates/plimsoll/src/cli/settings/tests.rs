@@ -187,9 +187,37 @@ fn plan_needs_no_data_or_output() {
     ] {
         assert!(unused.contains(expected), "{unused}");
     }
-    for text in ["rl: dpo", "sequence_length: 3", "sequence_len: many"] {
+    for text in ["rl: kto", "sequence_length: 3", "sequence_len: many"] {
         let file = File::parse(text, false).expect("keys with values");
         assert!(!file.problems.is_empty() || file.sets.iter().any(|set| refused(set).is_some()), "{text}");
+    }
+}
+
+/// The settings of preferences in the files of trainers.
+#[test]
+fn preferences_of_trainers_are_read() {
+    for (text, expected) in [
+        ("rl: dpo\nrl_beta: 0.2", "beta=0.2 objective=dpo"),
+        (
+            "rl: dpo\ndpo_loss_type: [hinge]\ndpo_label_smoothing: 0.1",
+            "dpo_loss=hinge label_smoothing=0.1 objective=dpo",
+        ),
+        ("rl: ipo", "dpo_loss=ipo objective=dpo"),
+        ("rl: orpo\norpo_alpha: 0.3", "beta=0.3 objective=orpo"),
+        ("stage: dpo\npref_beta: 0.2\npref_loss: sigmoid", "beta=0.2 dpo_loss=sigmoid objective=dpo"),
+        ("stage: dpo\npref_loss: orpo", "objective=orpo"),
+        ("loss_type: robust\nlabel_smoothing: 0.1", "dpo_loss=robust label_smoothing=0.1 objective=dpo"),
+        ("loss:\n  _component_: torchtune.rlhf.loss.DPOLoss\n  beta: 0.2", "beta=0.2 objective=dpo"),
+    ] {
+        let file = File::parse(text, true).expect("keys with values");
+        assert_eq!(file.problems, [], "{text}");
+        let found = file.sets.iter().map(|set| format!("{}={}", set.flag, set.values.join(","))).collect::<Vec<_>>();
+        assert_eq!(found.join(" "), expected, "{text}");
+    }
+    for text in
+        ["rl: simpo", "rl: grpo", "pref_loss: simpo", "stage: rm", "dpo_loss_type: [sppo_hard]", "pref_ftx: 0.1"]
+    {
+        assert!(!File::parse(text, true).expect("keys with values").problems.is_empty(), "{text}");
     }
 }
 

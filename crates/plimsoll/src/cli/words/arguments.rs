@@ -239,6 +239,7 @@ fn takes(meaning: Meaning, next: &str) -> bool {
         }
         Meaning::Choice(_)
         | Meaning::Only(..)
+        | Meaning::Supported(..)
         | Meaning::Instead(..)
         | Meaning::Missing(_)
         | Meaning::Adapter
@@ -294,6 +295,8 @@ mod tests {
             ("--lora-target all --finetuning-type lora", "--lora-targets=all-linear --method=lora"),
             ("--load-in-4bit --use-peft --lora-r 8", "--base-weights=nf4 --method=lora --lora-rank 8"),
             ("--lr-scheduler-type linear", "--scheduler=linear --final-lr-part=0"),
+            ("--stage dpo --pref-beta 0.2", "--objective=dpo --beta 0.2"),
+            ("--loss-type ipo --beta 0.2", "--objective=dpo --dpo-loss=ipo --beta 0.2"),
             ("--name a -- --batch-size 3", "--name a -- --batch-size 3"),
             ("--batch-size", "--micro-batch --gradient-accumulation-steps=1"),
         ] {
@@ -302,6 +305,7 @@ mod tests {
         for (theirs, words) in [
             ("--bnb-4bit-quant-type fp4", "`--bnb-4bit-quant-type: fp4` is not supported"),
             ("--optim sgd", "`lion_8bit`"),
+            ("--pref-loss simpo", "`--pref-loss: simpo` is not supported"),
             ("--lr-scheduler-type polynomial", "`--lr-scheduler-type: polynomial` is not supported"),
             ("--gradient-checkpointing=perhaps", "supported: `true`, `unsloth`, `offload`, `false`"),
         ] {

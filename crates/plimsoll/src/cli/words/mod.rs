@@ -17,7 +17,7 @@ use plimsoll_graph::models::ModelConfig;
 use plimsoll_hub::{has_weights, is_hub_name};
 use plimsoll_trainers::words::Meaning::{
     self, Adapter, Betas, Choice, Data, Folder, Instead, Missing, Model, Name, Nothing, Only, Optimizer, Or, Own, Part,
-    Project, Size, Strategy, Unknown, Weights,
+    Project, Size, Strategy, Supported, Unknown, Weights,
 };
 use plimsoll_trainers::words::{Assignment, Reason, Setting, meaning};
 use std::path::Path;
@@ -98,6 +98,8 @@ pub(super) fn meant(meaning: Meaning, value: &str, starts: bool) -> Result<Meant
         Data => one("data", value),
         Or(setting, choices) => chosen(choices).map_or_else(|| one(name(setting), value), Ok),
         Choice(choices) => chosen(choices).ok_or_else(|| unknown(choices.iter().map(|(choice, _)| *choice))),
+        Supported(..) if is_unwanted(value) => Ok(Meant::Settings(vec![])),
+        Supported(choices, instead) => chosen(choices).ok_or_else(|| not_supported(instead)),
         Strategy(setting) if is_unwanted(value) => one(name(setting), "0"),
         Strategy(_) if value == "steps" => Ok(Meant::Settings(vec![])),
         Strategy(_) => Ok(Meant::Instead(Reason::StepIntervals)),

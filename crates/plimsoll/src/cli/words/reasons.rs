@@ -49,7 +49,7 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
         Reason::NoMixing => "data sets are concatenated; repeat a file under `data` to give it more weight",
         Reason::NoOverwrite => "a run never overwrites another one",
         Reason::NoPreferences => {
-            "there is no such training on preferences or rewards; `--objective dpo` trains on rows with `chosen` and `rejected`"
+            "there is no such training on preferences or rewards; `--objective dpo` and `--objective orpo` train on rows with `chosen` and `rejected`"
         }
         Reason::NoRemoteCode => "code of models is never executed",
         Reason::NoSpikeStop => {

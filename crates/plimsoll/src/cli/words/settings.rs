@@ -7,6 +7,7 @@ pub(in crate::cli) fn name(setting: Setting) -> &'static str {
     match setting {
         Setting::AdamEps => "adam_eps",
         Setting::BaseWeights => "base_weights",
+        Setting::Beta => "beta",
         Setting::Beta1 => "beta1",
         Setting::Beta2 => "beta2",
         Setting::ChatTemplate => "chat_template",
@@ -14,6 +15,7 @@ pub(in crate::cli) fn name(setting: Setting) -> &'static str {
         Setting::CudaGraph => "cuda_graph",
         Setting::Device => "device",
         Setting::Dora => "dora",
+        Setting::DpoLoss => "dpo_loss",
         Setting::Ema => "ema",
         Setting::Epochs => "epochs",
         Setting::EvalEvery => "eval_every",
@@ -38,6 +40,7 @@ pub(in crate::cli) fn name(setting: Setting) -> &'static str {
         Setting::MicroBatch => "micro_batch",
         Setting::Name => "name",
         Setting::NeftuneNoiseAlpha => "neftune_noise_alpha",
+        Setting::Objective => "objective",
         Setting::OptimizerOffload => "optimizer_offload",
         Setting::Packing => "packing",
         Setting::Precision => "precision",
