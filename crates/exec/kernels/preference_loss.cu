@@ -5,7 +5,7 @@
 #define THREADS 256
 #define WARPS (THREADS / WARP)
 
-enum Kind { SIGMOID, ROBUST, HINGE, IPO, ORPO };
+enum Kind { SIGMOID, ROBUST, HINGE, IPO, ORPO, APO_ZERO_UNPAIRED };
 
 // The largest mean log-probability whose odds are computed.
 #define MOST (-1.0f / (1 << 20))
@@ -62,14 +62,38 @@ __device__ __forceinline__ float of_example(int kind, float beta, float wrong, f
     return loss;
 }
 
+// A single answer's loss with this reward, and its slope in the reward.
+__device__ __forceinline__ float of_single(bool is_liked, float weight, float reward, float &slope) {
+    float up = sigmoid(reward), down = sigmoid(-reward);
+    slope = (is_liked ? -weight : weight) * up * down;
+    return weight * (is_liked ? down : up);
+}
+
 // One block, with a warp for each example. `slopes` is null if only the loss and the rewards are requested. ORPO has no
 // reference, and two log-probabilities for each row: those of the answer and of the prompt.
 KERNEL(THREADS) preference_loss(const float *policy, const float *reference, const int *targets, float *loss,
                                 float *rewards, float *slopes, const Scalars *scalars, int examples, int tokens,
-                                int kind, float beta, float wrong, int accumulate) {
+                                int kind, float beta, float wrong, float liked, float disliked, int accumulate) {
     __shared__ float part[WARPS];
     float sums[4] = {}, scale = scalars->loss_scale, slope_scale = scale * scalars->gradient_scale;
     bool is_first = threadIdx.x % WARP == 0;
+    if (kind == APO_ZERO_UNPAIRED) {
+#pragma unroll 1
+        for (int row = threadIdx.x / WARP; row < examples; row += WARPS) {
+            float of_second, of_first = count(targets + (u64)row * tokens, tokens, of_second);
+            if (!is_first) continue;
+            float slope = 0.0f;
+            if (of_first + of_second > 0.0f) {
+                bool is_liked = of_first > 0.0f;
+                float reward = beta * (policy[row] - reference[row]);
+                sums[0] += of_single(is_liked, is_liked ? liked : disliked, reward, slope);
+                sums[is_liked ? 1 : 2] += reward;
+                if (is_liked) sums[3] += 1.0f;
+            }
+            if (slopes) slopes[row] = slope_scale * beta * slope;
+        }
+        examples = 0;
+    }
 #pragma unroll 1
     for (int example = threadIdx.x / WARP; example < examples; example += WARPS) {
         const int *own = targets + (u64)2 * example * tokens;

@@ -336,6 +336,7 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
     let balance = RouterLoss { coefficient: 0.1, experts_per_token: 2, accumulate: true };
     let preferred = PreferenceLoss { kind: PreferenceKind::Sigmoid, beta: 0.1, smoothing: 0.0 };
     let preferred_grad = PreferenceLossGrad { forward: preferred, accumulate_loss: true };
+    let single = PreferenceLoss { kind: PreferenceKind::ApoZeroUnpaired { liked: 1.0, disliked: 2.0 }, ..preferred };
     let odds = PreferenceLoss { kind: PreferenceKind::Orpo, ..preferred };
     let mut streaming = vec![
         case(swiglu, &[&[1, 64, 256], x]),
@@ -376,6 +377,7 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
         integers(case(balance, &[&[4096], &[4097]]), 1, Fill::Bounds(128)),
         integers(case(preferred, &[&[64], &[64], &[64, 512]]), 2, Fill::Target(3)),
         integers(case(preferred_grad, &[&[64], &[64], &[64, 512]]), 2, Fill::Target(3)),
+        integers(case(single, &[&[64], &[64], &[64, 512]]), 2, Fill::Grouped(3)),
         integers(case(odds, &[&[64, 2], &[64, 512]]), 1, Fill::Grouped(3)),
         case(GradNorm, &[flat]),
         case(MovingAverage { decay: 0.9 }, &[flat, &[1]]),

@@ -246,7 +246,9 @@ impl Case {
         };
         let has_reference = shape.adapters.as_ref().is_some_and(|adapters| adapters.saved.is_empty());
         if has_reference && !model.takes_pairs() && noise.unit() < 0.5 {
-            shape.objective.preferences = Some(Preferences::default());
+            let single = PreferenceKind::ApoZeroUnpaired { liked: 1.0, disliked: 1.0 };
+            let kind = if seq_len.is_multiple_of(2) { PreferenceKind::Sigmoid } else { single };
+            shape.objective.preferences = Some(Preferences { kind, ..Preferences::default() });
         } else if !model.takes_pairs() && seq_len.is_multiple_of(4) {
             shape.objective.preferences = Some(Preferences { kind: PreferenceKind::Orpo, ..Preferences::default() });
             shape.objective.label_smoothing = 0.0;

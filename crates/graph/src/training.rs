@@ -42,7 +42,7 @@ pub struct Objective {
 impl Objective {
     /// Rows of tokens of a sample: two if it has a chosen and a rejected answer.
     pub fn rows_of_sample(&self) -> usize {
-        if self.preferences.is_some() { 2 } else { 1 }
+        if self.preferences.is_some_and(|preferences| preferences.kind.is_paired()) { 2 } else { 1 }
     }
 }
 
@@ -418,7 +418,8 @@ impl Run<'_> {
 
     /// Appends the passes of the reference, if the loss has one, and of the policy, and the loss of preferences with its rewards.
     /// Rows 2i and 2i+1 have the chosen and the rejected answer of example i, with the answers' tokens as targets, and if
-    /// prompts are trained on, the tokens of the prompt as targets of the second group.
+    /// prompts are trained on, the tokens of the prompt as targets of the second group. A single answer has a row, with
+    /// targets of the second group if it is disliked.
     fn add_preferences(
         &self,
         builder: &mut ProgramBuilder,

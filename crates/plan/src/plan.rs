@@ -227,6 +227,11 @@ impl Plan {
         self.program(ProgramKind::MicroStep).is_some_and(|program| program.ports.rewards.is_some())
     }
 
+    /// Whether the loss is one of preferences, and examples have one answer.
+    pub fn judges(&self) -> bool {
+        self.compares() && self.tokens_per_step() == self.global_batch * self.seq_len
+    }
+
     /// The queue that runs a step.
     pub fn queue(&self, step: &Step) -> Queue {
         let kind = |memory: MemoryId| self.memories[memory].memory.kind;

@@ -107,6 +107,8 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
     };
     let preference = PreferenceLoss { kind: PreferenceKind::Sigmoid, beta: 0.7, smoothing };
     let without_reference = PreferenceLoss { kind: PreferenceKind::Orpo, beta: 0.7, smoothing: 0.0 };
+    let single = PreferenceKind::ApoZeroUnpaired { liked: 0.5, disliked: 2.0 };
+    let single = PreferenceLoss { kind: single, beta: 0.7, smoothing: 0.0 };
     let (split, of_rows) = (causal, [b, 2]);
     let scaling = [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }][noise.below(2)].clone();
     let rotated = if bias { 2 * d } else { 2 * d.div_ceil(2) };
@@ -186,6 +188,11 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
             ),
             2,
             Fill::Target(v as i32),
+        ),
+        fill(
+            case(PreferenceLossGrad { forward: single, accumulate_loss }.into(), &[&[b], &[b], &[b, t]]),
+            2,
+            Fill::Grouped(v as i32),
         ),
         fill(
             fill(

@@ -1,5 +1,5 @@
 //! Losses of preferences: the model must prefer the chosen answer of each example to the rejected one, more than the
-//! reference does.
+//! reference does, or prefer answers that are liked.
 
 use super::{Access, Example, Fill, Io, Op, Operation, Scale, accumulating, expect_type, operands};
 use crate::{Backward, DType, GraphError, TensorType};
@@ -7,12 +7,13 @@ use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// Numbers that are reported with the loss: the mean rewards of chosen and rejected answers, and the part of examples
-/// whose chosen answer has the higher reward.
+/// whose chosen answer has the higher reward. Of single answers: the sums of the rewards of liked and of disliked answers,
+/// divided by the number of examples, and the part of examples that are liked.
 pub const REWARDS: usize = 3;
 
 /// The loss of an example, as a function of δ, the reward of its chosen answer minus that of its rejected one, and of the
 /// smoothing ε.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreferenceKind {
     /// -(1-ε) · log σ(δ) - ε · log σ(-δ). Source: Rafailov et al. 2023 (arXiv:2305.18290), eq. 7; with ε, Mitchell 2023,
@@ -31,9 +32,22 @@ pub enum PreferenceKind {
     /// (d - 1/(2β))², where d is the difference of the mean log-ratios of both answers' tokens. Source: Azar et al. 2023
     /// (arXiv:2310.12036), eq. 17, with means as in TRL.
     Ipo,
+    /// Of single answers, with the reward r of each: `liked` · σ(-r) if it is liked, else `disliked` · σ(r). Source: D'Oosterlinck
+    /// et al. 2024 (arXiv:2408.06266), eq. 7, for single answers as in TRL.
+    ApoZeroUnpaired {
+        /// The weight of liked answers, above zero.
+        liked: f32,
+        /// The weight of disliked answers, above zero.
+        disliked: f32,
+    },
 }
 
 impl PreferenceKind {
+    /// Whether an example has two answers.
+    pub fn is_paired(self) -> bool {
+        !matches!(self, Self::ApoZeroUnpaired { .. })
+    }
+
     /// Whether the model is compared with a reference.
     pub fn has_reference(self) -> bool {
         self != Self::Orpo
@@ -50,6 +64,8 @@ impl PreferenceKind {
 /// of which a row has no targets are absent.
 /// policy, reference: (2N,) log-probabilities, targets: (2N, T) integers, -1 for no target -> loss: (1,), rewards: (3,), the
 /// sums described at [`REWARDS`] times `Scalars::loss_scale`.
+/// If the loss is `ApoZeroUnpaired`, each row is an example: policy, reference: (N,), targets: (N, T), which are of the second group
+/// if the answer is disliked.
 /// If the loss is `Orpo`, the operands are policy: (2N, 2), whose second column is that of the prompt, the second group of
 /// [`grouped_target`](super::grouped_target), and targets; the reward of an answer is β times the mean log-probability of its
 /// tokens.
@@ -85,14 +101,21 @@ impl PreferenceLoss {
             let [policy, targets] = operands(op, inputs)?;
             (policy, None, targets)
         };
+        if let PreferenceKind::ApoZeroUnpaired { liked, disliked } = self.kind
+            && ![liked, disliked].iter().all(|weight| *weight > 0.0 && weight.is_finite())
+        {
+            let problem = format!("weights of {liked} and {disliked}");
+            return Err(GraphError::ShapeMismatch { op, problem });
+        }
         let most = if self.kind == PreferenceKind::Robust { 0.499 } else { 1.0 };
         if !(self.beta > 0.0 && self.beta.is_finite() && (0.0..=most).contains(&self.smoothing)) {
             let problem = format!("β of {} and a smoothing of {}", self.beta, self.smoothing);
             return Err(GraphError::ShapeMismatch { op, problem });
         }
         let rows = targets.shape.first().copied().unwrap_or(0);
-        if targets.shape.len() != 2 || !rows.is_multiple_of(2) || targets.dtype != DType::I32 {
-            let problem = format!("targets of type {targets:?} are not those of pairs of rows");
+        let rows_of_example = if self.kind.is_paired() { 2 } else { 1 };
+        if targets.shape.len() != 2 || !rows.is_multiple_of(rows_of_example) || targets.dtype != DType::I32 {
+            let problem = format!("targets of type {targets:?} are not those of examples of {rows_of_example} rows");
             return Err(GraphError::ShapeMismatch { op, problem });
         }
         let sums = if self.kind.trains_prompts() { &[rows, 2][..] } else { &[rows] };
@@ -102,10 +125,10 @@ impl PreferenceLoss {
     }
 }
 
-/// Operations of an example, with both log-probabilities and the logistic function.
+/// Operations of two rows, with both log-probabilities and the logistic function.
 fn flops(io: &Io) -> u64 {
-    const OF_EXAMPLE: u64 = 40;
-    OF_EXAMPLE * (io.inputs[0].shape[0] / 2) as u64
+    const OF_ROWS: u64 = 40;
+    OF_ROWS * io.inputs[0].shape[0] as u64 / 2
 }
 
 impl Operation for PreferenceLoss {
@@ -136,10 +159,14 @@ impl Operation for PreferenceLoss {
     }
 
     fn examples() -> Vec<Example> {
-        use PreferenceKind::{Hinge, Ipo, Orpo, Robust, Sigmoid};
+        use PreferenceKind::{ApoZeroUnpaired, Hinge, Ipo, Orpo, Robust, Sigmoid};
         let case = |kind, beta, smoothing, [rows, tokens]: [usize; 2]| {
             let shapes: [&[usize]; 3] = [&[rows], &[rows], &[rows, tokens]];
             Example::uniform(Self { kind, beta, smoothing }, &shapes).fill(2, Fill::Target(3))
+        };
+        let single = |beta, [rows, tokens]: [usize; 2]| {
+            let op = Self { kind: ApoZeroUnpaired { liked: 1.5, disliked: 0.75 }, beta, smoothing: 0.0 };
+            Example::uniform(op, &[&[rows], &[rows], &[rows, tokens]]).fill(2, Fill::Grouped(3))
         };
         let without_reference = |beta, [rows, tokens]: [usize; 2]| {
             let op = Self { kind: Orpo, beta, smoothing: 0.0 };
@@ -154,6 +181,8 @@ impl Operation for PreferenceLoss {
             case(Sigmoid, 30.0, 0.0, [12, 1]),
             without_reference(0.1, [10, 6]),
             without_reference(3.0, [130, 4]),
+            single(0.4, [7, 1]),
+            single(2.0, [600, 3]),
         ]
     }
 }

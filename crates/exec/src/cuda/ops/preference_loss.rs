@@ -13,6 +13,7 @@ fn number(kind: PreferenceKind) -> usize {
         PreferenceKind::Hinge => 2,
         PreferenceKind::Ipo => 3,
         PreferenceKind::Orpo => 4,
+        PreferenceKind::ApoZeroUnpaired { .. } => 5,
     }
 }
 
@@ -20,16 +21,22 @@ fn number(kind: PreferenceKind) -> usize {
 fn parts(op: &PreferenceLoss, accumulate: bool, slopes: Option<u64>, operands: &Operands) -> Vec<Part> {
     // Losses without a reference have no operand for it.
     let at = if op.kind.has_reference() { 2 } else { 1 };
+    let [liked, disliked] = match op.kind {
+        PreferenceKind::ApoZeroUnpaired { liked, disliked } => [liked, disliked],
+        _ => [0.0; 2],
+    };
     let (targets, reference) = (operands.io.inputs[at], if at == 2 { operands.inputs[1] } else { 0 });
     let arguments = Arguments::default()
         .addresses(&[operands.inputs[0], reference, operands.inputs[at]])
         .addresses(&operands.outputs[..2])
         .addresses(&[slopes.unwrap_or(0), operands.scalars])
-        .int(targets.shape[0] / 2)
+        .int(if op.kind.is_paired() { targets.shape[0] / 2 } else { targets.shape[0] })
         .int(targets.columns())
         .int(number(op.kind))
         .float(op.beta)
         .float(op.smoothing)
+        .float(liked)
+        .float(disliked)
         .flag(accumulate);
     vec![Part::Kernel(launch("preference_loss", "preference_loss", line(1), arguments))]
 }
