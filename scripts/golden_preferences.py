@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Creates the golden values for tests of training on preferences: ten steps of TRL's DPOTrainer and ORPOTrainer.
+"""Creates the golden values for tests of training on preferences: ten steps of TRL's DPOTrainer, ORPOTrainer
+and KTOTrainer.
 
 The tiny Llama of golden_decoders.py with random LoRA adapters of PEFT, whose reference is the model without them, in float32 on one
 thread, without dropout. The file, crates/train/tests/golden/preferences_llama.safetensors, contains the parameters as
@@ -12,10 +13,12 @@ adapters_llama.safetensors does, and:
     rewards.KIND (STEPS, 3) float32      rewards/chosen, rewards/rejected and rewards/accuracies as TRL logs them
 
 and the same tensors of ORPO, whose name ends with .orpo: TRL's with micro-batches of one example, whose mean is the loss of a step. In
-targets.orpo, the tokens of the prompts of chosen answers are targets of the second group: -2 - token.
+targets.orpo, the tokens of the prompts of chosen answers are targets of the second group: -2 - token. And those of KTOTrainer with the
+loss apo_zero_unpaired, whose name ends with .kto and which have B rows; tokens of disliked answers are targets of the second group.
+rewards.kto has the sums of rewards/chosen and of rewards/rejected divided by B, and the part of liked answers.
 
-The metadata contains `config`, the model's config.json, `adapters`, PEFT's adapter_config.json, and `beta` and `smoothing`, the settings
-of the losses; `sigmoid` has no smoothing.
+The metadata contains `config`, the model's config.json, `adapters`, PEFT's adapter_config.json, and `beta`, `smoothing`, `liked` and
+`disliked`, the settings of the losses; `sigmoid` has no smoothing.
 
 And the tokens that it makes of rows in all formats, crates/data/tests/golden/preferences.json: `template`, a chat template, and
 `cases`, each with `rows`, lines of JSON, and `examples`, the ids of each row's prompt, chosen answer and rejected answer. The tokenizer is
@@ -48,6 +51,7 @@ import golden_decoders
 B = 4
 BETA = 0.5
 SMOOTHING = 0.1
+LIKED, DISLIKED = 1.5, 0.75
 REWARDS = ["rewards/chosen", "rewards/rejected", "rewards/accuracies"]
 KINDS = ["sigmoid", "robust", "hinge", "ipo"]
 WORDS = 37
@@ -110,6 +114,26 @@ class OddsRecorder(ORPOTrainer):
         loss = super().compute_loss(model, inputs, *args, **settings)
         self.losses.append(loss.detach().clone())
         self.rewards.append(torch.tensor([self._stored_metrics["train"][name][-1] for name in REWARDS]))
+        return loss
+
+
+class JudgedRecorder(trl.KTOTrainer):
+    """Records the batch, the loss and the rewards of every step."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.batches, self.losses, self.rewards = [], [], []
+
+    def compute_loss(self, model, inputs, *args, **settings):
+        self.batches.append(tuple(inputs[name].clone() for name in ("input_ids", "completion_mask", "label")))
+        loss = super().compute_loss(model, inputs, *args, **settings)
+        self.losses.append(loss.detach().clone())
+        part = inputs["label"].float().mean().item()
+
+        def mean(name: str, of: float) -> float:
+            return self._metrics["train"][name][-1] * of if of > 0 else 0.0
+
+        self.rewards.append(torch.tensor([mean(REWARDS[0], part), mean(REWARDS[1], 1 - part), part]))
         return loss
 
 
@@ -193,6 +217,46 @@ def rows_of_odds(trainer: OddsRecorder) -> tuple[torch.Tensor, torch.Tensor]:
         targets[row, : len(tokens) - 1] = torch.where(labels >= 0, tokens, of_prompt)[1:]
     shape = (golden.STEPS, 2 * B, longest)
     return all_tokens.view(shape), targets.view(shape)
+
+
+def trained_on_judgments(base) -> tuple[JudgedRecorder, golden.Tensors]:
+    """The same of KTO, on the chosen and the rejected answers of the examples, a third of them liked."""
+    rows = [
+        {"prompt": row["prompt"], "completion": row["chosen" if at % 3 == 0 else "rejected"], "label": at % 3 == 0}
+        for at, row in enumerate(examples())
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        config = trl.KTOConfig(
+            loss_type="apo_zero_unpaired",
+            beta=BETA,
+            desirable_weight=LIKED,
+            undesirable_weight=DISLIKED,
+            per_device_train_batch_size=B,
+            **settings(folder),
+        )
+        trainer = JudgedRecorder(
+            base,
+            args=config,
+            train_dataset=datasets.Dataset.from_list(rows),
+            processing_class=tokenizer(),
+            peft_config=adapters(),
+        )
+        weights = drawn(trainer)
+        trainer.train()
+        return trainer, weights
+
+
+def judged_batches(trainer: JudgedRecorder) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and targets of all steps, padded to one length."""
+    longest = max(tokens.shape[1] for tokens, *_ in trainer.batches)
+    all_tokens = torch.zeros(golden.STEPS, B, longest, dtype=torch.int32)
+    targets = torch.full_like(all_tokens, -1)
+    for step, (tokens, mask, liked) in enumerate(trainer.batches):
+        length = tokens.shape[1]
+        all_tokens[step, :, :length] = tokens
+        grouped = torch.where(liked.bool()[:, None], tokens, -2 - tokens)
+        targets[step, :, : length - 1] = torch.where(mask.bool(), grouped, -1)[:, 1:]
+    return all_tokens, targets
 
 
 def interleaved(rows: torch.Tensor) -> torch.Tensor:
@@ -291,8 +355,14 @@ def main(out: Path, data: Path) -> None:
     tensors["rewards.orpo"] = torch.stack(trainer.rewards).view(*of_step, 3).mean(1)
     tensors["tokens.orpo"], tensors["targets.orpo"] = rows_of_odds(trainer)
     print("orpo", [round(loss.item(), 4) for loss in tensors["losses.orpo"]])
+    trainer, weights = trained_on_judgments(golden_decoders.tiny("llama"))
+    assert all(torch.equal(values, tensors[name]) for name, values in weights.items())
+    tensors |= {"losses.kto": torch.stack(trainer.losses), "rewards.kto": torch.stack(trainer.rewards)}
+    tensors["tokens.kto"], tensors["targets.kto"] = judged_batches(trainer)
+    print("kto", [round(loss.item(), 4) for loss in trainer.losses])
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}, trl {trl.__version__}"
-    settings = {"beta": str(BETA), "smoothing": str(SMOOTHING), "made_with": versions}
+    constants = {"beta": BETA, "smoothing": SMOOTHING, "liked": LIKED, "disliked": DISLIKED}
+    settings = {**{name: str(value) for name, value in constants.items()}, "made_with": versions}
     metadata = {"config": config, "adapters": golden_adapters.adapter_json(trainer.model), **settings}
     (out / "preferences_llama.safetensors").write_bytes(save(tensors, metadata))
     (data / "preferences.json").write_text(json.dumps(tokenized(data)) + "\n")

@@ -343,6 +343,8 @@ pub enum DataError {
         path: PathBuf,
         /// The row, counted from 1.
         row: RowNumber,
+        /// The kind of preferences.
+        data: PreferenceData,
         /// What is wrong with it.
         message: String,
     },
@@ -351,6 +353,12 @@ pub enum DataError {
     TextNotPreferences {
         /// The file.
         path: PathBuf,
+    },
+    /// All judged answers are liked, or all are disliked.
+    #[error("the label of all rows is {label}, so there is nothing to tell apart")]
+    OneLabel {
+        /// The label.
+        label: bool,
     },
     /// All prompts are as long as a row.
     #[error("no prompt is shorter than {tokens} tokens, so no answer is left to train on")]

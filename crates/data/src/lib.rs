@@ -58,7 +58,7 @@ pub use packed::{Packed, Packing};
 pub use pairs::{
     Column, FirstRow, PairColumns, PairSettings, PairStore, Pairs, first_row, is_table, prepare_pairs, tokenize_pairs,
 };
-pub use preferences::{PreferencePairs, PreferenceSettings};
+pub use preferences::{PreferencePairs, PreferenceRows, PreferenceSettings};
 pub use progress::Progress;
 pub use registry::cargo_registry_sources;
 pub use row_number::RowNumber;

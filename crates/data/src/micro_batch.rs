@@ -49,8 +49,8 @@ pub struct Batch {
     pub padding: u64,
     /// Rows whose text was cut.
     pub truncated: u64,
-    /// Whether each of the B samples has two rows of tokens and targets, so that these are (2B, S): the chosen answer to its
-    /// prompt, then the rejected one. A sample without targets is padding.
+    /// Whether the B samples are examples of preferences. Each has one row of tokens and targets, or two, so that these are
+    /// (2B, S): the chosen answer to its prompt, then the rejected one. A sample without targets is padding.
     pub compares: bool,
 }
 
@@ -75,10 +75,10 @@ impl Batch {
         (self.first_sample, self.truncated, self.compares) = (first_sample, 0, false);
     }
 
-    /// Makes it a batch of preferences, all padding.
-    pub(crate) fn set_compared(&mut self) {
-        self.tokens.resize(2 * self.rows * self.source_len, PADDING_INPUT);
-        self.targets.resize(2 * self.rows * self.source_len, PADDING_TARGET);
+    /// Makes it a batch of preferences, all padding, with this number of rows for each sample.
+    pub(crate) fn set_compared(&mut self, rows_of_sample: usize) {
+        self.tokens.resize(rows_of_sample * self.rows * self.source_len, PADDING_INPUT);
+        self.targets.resize(rows_of_sample * self.rows * self.source_len, PADDING_TARGET);
         (self.padding, self.compares) = (self.tokens.len() as u64, true);
     }
 
@@ -102,7 +102,7 @@ impl Batch {
     /// Number of terms that the loss is the mean of: targets to predict, or of preferences the samples.
     pub fn real_targets(&self) -> u64 {
         if self.compares {
-            let samples = self.targets.chunks_exact(2 * self.source_len);
+            let samples = self.targets.chunks_exact(self.targets.len() / self.rows);
             return samples.filter(|targets| targets.iter().any(|&target| target != PADDING_TARGET)).count() as u64;
         }
         self.targets.iter().filter(|&&target| target != PADDING_TARGET).count() as u64

@@ -1,4 +1,5 @@
-//! Batches of preferences: for each example two rows, the prompt with its chosen answer and with its rejected one.
+//! Batches of preferences: for each example two rows, the prompt with its chosen answer and with its rejected one; or one row,
+//! the prompt with a judged answer, whose targets are of the second group if it is disliked.
 //! Not here: their tokens (`chats/preferences.rs`, `chats/prepare.rs`), the examples of a step (`pairs/grouping.rs`), and
 //! padded lengths (`pairs/buckets.rs`).
 //!
@@ -22,6 +23,23 @@ use std::collections::BTreeSet;
 /// One example in this many is held out.
 const EXAMPLES_PER_HELD_OUT: u64 = 100;
 
+/// The rows of an example. Targets of the second group: see [`other_target`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PreferenceRows {
+    /// A row for each of two answers, which are trained on.
+    Answers,
+    /// The same, and the prompt of the chosen answer is trained on, with targets of the second group.
+    AnswersAndPrompt,
+    /// A row for one judged answer, with targets of the second group if it is disliked.
+    Judged,
+}
+
+impl PreferenceRows {
+    fn of_example(self) -> usize {
+        if self == Self::Judged { 1 } else { 2 }
+    }
+}
+
 /// How examples become rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PreferenceSettings {
@@ -33,13 +51,12 @@ pub struct PreferenceSettings {
     pub seed: u64,
     /// The held-out share.
     pub held_out: HeldOut,
-    /// Whether the prompts of chosen answers are trained on: the targets in them are of the second group, see
-    /// [`other_target`].
-    pub prompts: bool,
+    /// The rows of an example.
+    pub rows: PreferenceRows,
 }
 
 /// The positions of an example's tokens: those of its chosen sequence begin at the first bound, those of the rejected one at
-/// the second and end at the third.
+/// the second and end at the third. The second sequence of a judged answer is empty.
 type Bounds = [u64; 3];
 
 /// Batches of preferences: one example in a hundred is held out; of fewer than a hundred, the last.
@@ -60,21 +77,24 @@ pub struct PreferencePairs {
 
 impl PreferencePairs {
     /// Splits and orders the examples of a store.
-    /// Errors: `LongPrompts` if all are left out, `CacheChanged`.
+    /// Errors: `LongPrompts` if all are left out, `OneLabel`, `CacheChanged`.
     pub fn new(store: ChatStore, settings: PreferenceSettings) -> Result<Self, DataError> {
         assert!(settings.bucket > 0 && settings.len_max > 1, "{settings:?}");
         let mut ends = Vec::new();
         store.for_each_end(|end| ends.push(end))?;
-        let starts = std::iter::once(0).chain(ends.iter().skip(1).step_by(2).copied());
-        let all = starts.zip(ends.as_chunks().0).map(|(start, &[middle, end])| [start, middle, end]);
+        let of_example = settings.rows.of_example();
+        let starts = std::iter::once(0).chain(ends.iter().skip(of_example - 1).step_by(of_example).copied());
+        let all = starts.zip(ends.chunks_exact(of_example)).map(|(start, ends)| [start, ends[0], ends[of_example - 1]]);
         let all = all.collect::<Vec<Bounds>>();
         let most = settings.len_max as u64;
         let (mut examples, mut lengths, mut truncated) = (Vec::new(), BTreeSet::new(), 0);
+        let mut labels = [false; 2];
         for &[start, middle, end] in &all {
             let longest = (middle - start).max(end - middle);
             let mut trained = vec![false; most.min(middle - start) as usize];
             store.read_trained(start, &mut trained)?;
-            if trained.contains(&true) {
+            if trained[1..].contains(&true) {
+                labels[usize::from(trained[0])] = true;
                 truncated += u64::from(longest > most);
                 lengths.insert([longest.min(most) as usize, 1]);
                 examples.push([start, middle, end]);
@@ -82,6 +102,9 @@ impl PreferencePairs {
         }
         if examples.is_empty() {
             return Err(DataError::LongPrompts { tokens: settings.len_max });
+        }
+        if settings.rows == PreferenceRows::Judged && labels != [true; 2] {
+            return Err(DataError::OneLabel { label: labels[0] });
         }
         let (kept, left_out) = (examples.len() as u64, (all.len() - examples.len()) as u64);
         let period = settings.held_out.period(EXAMPLES_PER_HELD_OUT);
@@ -165,15 +188,17 @@ impl PreferencePairs {
     fn fill(&self, examples: &[u64], samples: usize, first: u64, batch: &mut Batch) -> Result<(), DataError> {
         let source_len = examples.iter().map(|&example| self.padded(example)).max().unwrap_or(1);
         // Each row has its own random numbers for dropout.
-        batch.clear(samples, Shape { source_len, target_len: None }, false, 2 * first);
-        batch.set_compared();
+        let of_example = self.settings.rows.of_example();
+        batch.clear(samples, Shape { source_len, target_len: None }, false, of_example as u64 * first);
+        batch.set_compared(of_example);
         for (sample, &example) in examples.iter().enumerate() {
             let [start, middle, end] = self.examples[example as usize];
             let most = self.settings.len_max as u64;
-            for (row, [start, end]) in (2 * sample..).zip([[start, middle], [middle, end]]) {
+            let sequences = [[start, middle], [middle, end]];
+            for (row, [start, end]) in (of_example * sample..).zip(sequences.into_iter().take(of_example)) {
                 let tokens = (end - start).min(most) as usize;
                 let at = row * source_len..row * source_len + tokens;
-                let of_prompt = self.settings.prompts && row % 2 == 0;
+                let of_prompt = self.settings.rows == PreferenceRows::AnswersAndPrompt && row % 2 == 0;
                 self.read(start, &mut batch.tokens[at.clone()], &mut batch.targets[at], of_prompt)?;
                 batch.padding -= tokens as u64;
             }
@@ -182,14 +207,16 @@ impl PreferencePairs {
         Ok(())
     }
 
-    /// Reads a row: its tokens, and as target of each the next one if that is trained on, or one of the second group if it is
-    /// `of_prompt`.
+    /// Reads a row: its tokens, and as target of each the next one if that is trained on; of the second group if the answer is
+    /// disliked, or if the token is not trained on and `of_prompt`.
     fn read(&self, start: u64, tokens: &mut [i32], targets: &mut [i32], of_prompt: bool) -> Result<(), DataError> {
         self.store.tokens().read(start, tokens)?;
         let mut trained = vec![false; tokens.len()];
         self.store.read_trained(start, &mut trained)?;
+        let is_disliked = self.settings.rows == PreferenceRows::Judged && trained[0];
         for (target, (&next, &is_trained)) in targets.iter_mut().zip(tokens[1..].iter().zip(&trained[1..])) {
             *target = match is_trained {
+                true if is_disliked => other_target(next),
                 true => next,
                 false if of_prompt => other_target(next),
                 false => PADDING_TARGET,

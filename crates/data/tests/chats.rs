@@ -1,8 +1,9 @@
 //! Token ids and trained masks of chats match those of transformers for every file format; hostile tables are refused.
 
 use plimsoll_data::{
-    ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataError, DataFormat, Date, RowNumber, Tokenizer,
-    TokenizerSpec, TrainOn, detect_format, detect_preferences, prepare, prepare_chats, prepare_preferences, resolve,
+    ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataError, DataFormat, Date, PreferenceData, RowNumber,
+    Tokenizer, TokenizerSpec, TrainOn, detect_format, detect_preferences, prepare, prepare_chats, prepare_preferences,
+    resolve,
 };
 use serde_json::Value;
 use std::fs;
@@ -224,8 +225,11 @@ fn preferences_are_tokenized_as_by_trl() {
     for case in golden["cases"].as_array().unwrap() {
         fs::write(&data, rows(case).concat()).unwrap();
         let sources = resolve(&[data.to_str().unwrap()], "text").unwrap();
-        let (format, cache) = (detect_preferences(&sources).unwrap(), folder.path().join("cache"));
-        let store = prepare_preferences(&sources, format, &template, &tokenizer, &cache, &|_| {}).unwrap();
+        let (format, cache) =
+            (detect_preferences(&sources, PreferenceData::Paired).unwrap(), folder.path().join("cache"));
+        let store =
+            prepare_preferences(&sources, PreferenceData::Paired, format, &template, &tokenizer, &cache, &|_| {})
+                .unwrap();
         let ids = |list: &Value| list.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect::<Vec<_>>();
         let sequences = case["examples"].as_array().unwrap().iter().flat_map(|example| {
             let [prompt, chosen, rejected] = [0, 1, 2].map(|part| ids(&example[part]));

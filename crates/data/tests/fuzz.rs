@@ -9,9 +9,9 @@
 
 use peak_alloc::PeakAlloc;
 use plimsoll_data::{
-    ChatFormat, ChatSettings, ChatTemplate, DataError, Dataset, Date, HeldOut, PreferencePairs, PreferenceSettings,
-    Tokenizer, TokenizerSpec, TrainOn, detect_format, detect_preferences, prepare, prepare_chats, prepare_preferences,
-    resolve,
+    ChatFormat, ChatSettings, ChatTemplate, DataError, Dataset, Date, HeldOut, PreferenceData, PreferencePairs,
+    PreferenceRows, PreferenceSettings, Tokenizer, TokenizerSpec, TrainOn, detect_format, detect_preferences, prepare,
+    prepare_chats, prepare_preferences, resolve,
 };
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -124,13 +124,14 @@ fn read_chats(folder: &Path, data: &Path, template: &ChatTemplate, train_on: Tra
 }
 
 /// The preferences in a file.
-fn read_preferences(folder: &Path, data: &Path) -> Result<(), DataError> {
+fn read_preferences(folder: &Path, data: &Path, rows: PreferenceRows) -> Result<(), DataError> {
+    let kind = if rows == PreferenceRows::Judged { PreferenceData::Judged } else { PreferenceData::Paired };
     let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes)?;
     let sources = resolve(&[data.to_str().unwrap()], "text")?;
-    let (format, template) = (detect_preferences(&sources)?, ChatTemplate::chatml(Date::of_unix_seconds(0)));
+    let (format, template) = (detect_preferences(&sources, kind)?, ChatTemplate::chatml(Date::of_unix_seconds(0)));
     let cache = tempfile::tempdir_in(folder).unwrap();
-    let store = prepare_preferences(&sources, format, &template, &tokenizer, cache.path(), &|_| {})?;
-    let settings = PreferenceSettings { len_max: 64, bucket: 16, seed: 1, held_out: HeldOut::Nothing, prompts: true };
+    let store = prepare_preferences(&sources, kind, format, &template, &tokenizer, cache.path(), &|_| {})?;
+    let settings = PreferenceSettings { len_max: 64, bucket: 16, seed: 1, held_out: HeldOut::Nothing, rows };
     Dataset::Preferences(PreferencePairs::new(store, settings)?).step(0, 2, 1).map(|_| ())
 }
 
@@ -175,7 +176,18 @@ fn preferences() {
     fuzz(&seeds.map(|seed| seed.as_bytes().to_vec()), &dictionary, |folder, bytes| {
         let path = folder.join("preferences.jsonl");
         fs::write(&path, bytes).unwrap();
-        read_preferences(folder, &path)
+        read_preferences(folder, &path, PreferenceRows::AnswersAndPrompt)
+    });
+    let judged = [
+        r#"{"prompt":"a b","completion":" c","label":true}
+{"prompt":"f","completion":" g","label":false}"#,
+        r#"{"prompt":[{"role":"user","content":"a"}],"completion":[{"role":"assistant","content":"b"}],"label":false}
+{"prompt":"a","completion":[{"role":"assistant","content":"b"}],"label":true}"#,
+    ];
+    fuzz(&judged.map(|seed| seed.as_bytes().to_vec()), &dictionary, |folder, bytes| {
+        let path = folder.join("judged.jsonl");
+        fs::write(&path, bytes).unwrap();
+        read_preferences(folder, &path, PreferenceRows::Judged)
     });
 }
 

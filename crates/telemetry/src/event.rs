@@ -85,12 +85,13 @@ pub enum Event {
         step: u64,
         /// Whether they are those of held-out examples.
         held_out: bool,
-        /// Mean reward of the chosen answers: β times the difference of their log-probability to the reference.
-        chosen: f64,
-        /// Mean reward of the rejected answers.
-        rejected: f64,
-        /// The part of examples whose chosen answer has the higher reward.
-        accuracy: f64,
+        /// Mean reward of the chosen or liked answers: β times the difference of their log-probability to the reference.
+        /// `None` without any.
+        chosen: Option<f64>,
+        /// Mean reward of the rejected or disliked answers. `None` without any.
+        rejected: Option<f64>,
+        /// The part of examples whose chosen answer has the higher reward. `None` if examples have one answer.
+        accuracy: Option<f64>,
     },
     /// The gradients of a step overflowed half precision, so its update was skipped.
     UpdateSkipped {

@@ -62,8 +62,9 @@ pub(crate) fn row_of(event: &Event, time_s: f64, steps_per_epoch: Option<f64>) -
             (step, std::iter::once(("eval/loss", loss)).chain(average).collect())
         }
         Event::Rewards { step, held_out, chosen, rejected, accuracy } => {
-            let values = [chosen, rejected, accuracy, chosen - rejected];
-            (step, rewards_of(held_out).into_iter().zip(values).collect())
+            let margin = chosen.zip(rejected).map(|(chosen, rejected)| chosen - rejected);
+            let values = rewards_of(held_out).into_iter().zip([chosen, rejected, accuracy, margin]);
+            (step, values.filter_map(|(name, value)| Some((name, value?))).collect())
         }
         _ => return None,
     };

@@ -23,6 +23,7 @@ mod pace;
 mod position;
 mod profile;
 mod report;
+mod rewards;
 mod run;
 mod saving;
 mod schedule;

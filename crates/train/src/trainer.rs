@@ -1,6 +1,7 @@
 //! The training loop: steps, and the work between them. Not here: the start (`session.rs`) and end (`ending.rs`) of a
 //! session, and saving (`saving.rs`).
 
+use crate::rewards::rewards_event;
 use crate::session::Session;
 use crate::step::run_paced_step;
 use crate::{
@@ -223,8 +224,8 @@ impl<'a> Trainer<'a> {
             memory_bytes: self.engine.held_bytes(),
         };
         session.emit(event);
-        if let Some([chosen, rejected, accuracy]) = self.engine.rewards(ProgramKind::MicroStep)? {
-            session.emit(Event::Rewards { step, held_out: false, chosen, rejected, accuracy });
+        if let Some(rewards) = self.engine.rewards(ProgramKind::MicroStep)? {
+            session.emit(rewards_event(step, false, rewards, self.engine.plan().judges()));
         }
         Ok(StepEnd::Made)
     }
@@ -274,8 +275,8 @@ impl<'a> Trainer<'a> {
         let average_loss = if let HeldOutLoss::Mean { loss, .. } = average { Some(loss) } else { None };
         session.position.evaluated = Some(step);
         session.emit(Event::Evaluated { step, loss, average_loss, tokens });
-        if let Some([chosen, rejected, accuracy]) = rewards {
-            session.emit(Event::Rewards { step, held_out: true, chosen, rejected, accuracy });
+        if let Some(rewards) = rewards {
+            session.emit(rewards_event(step, true, rewards, self.engine.plan().judges()));
         }
         Ok(true)
     }

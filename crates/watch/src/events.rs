@@ -41,9 +41,11 @@ pub fn words(event: &Event) -> Option<(Level, String)> {
     Some(match event {
         Event::Step { .. } | Event::Energy(_) | Event::Rewards { held_out: false, .. } => return None,
         Event::Rewards { step, chosen, rejected, accuracy, .. } => {
-            let percent = 100.0 * accuracy;
-            let words = format!("held-out rewards {chosen:.3} chosen, {rejected:.3} rejected, {percent:.0} % in order");
-            (Info, format!("step {step}: {words}"))
+            let reward = |reward: &Option<f64>, of| reward.map(|reward| format!("{reward:.3} {of}"));
+            let order = accuracy.map(|part| format!("{:.0} % in order", 100.0 * part));
+            let words = [reward(chosen, "chosen"), reward(rejected, "rejected"), order];
+            let words = words.into_iter().flatten().collect::<Vec<_>>().join(", ");
+            (Info, format!("step {step}: held-out rewards {words}"))
         }
         Event::RunStarted { model, first_step, planned_bytes, budget_bytes, .. } => {
             let (planned, budget) = (Bytes(*planned_bytes), Bytes(*budget_bytes));

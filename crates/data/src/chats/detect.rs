@@ -2,6 +2,7 @@
 //! Not here: the formats of chats (`format.rs`).
 
 use super::format::{ChatError, ChatFormat, FIELDS, Fields};
+use super::preference_data::PreferenceData;
 use crate::rows::{Rows, Wanted};
 use crate::{DataError, Format, RowNumber, Sources};
 use std::fmt;
@@ -49,16 +50,20 @@ pub fn detect_format(sources: &Sources) -> Result<DataFormat, DataError> {
 
 /// How the first row stores an example of preferences: `Completion` for texts, `Messages` for lists of messages.
 /// Errors: errors of reading a row; `NotPreferred`, `TextNotPreferences`, `Empty`.
-pub fn detect_preferences(sources: &Sources) -> Result<ChatFormat, DataError> {
+pub fn detect_preferences(sources: &Sources, data: PreferenceData) -> Result<ChatFormat, DataError> {
     for source in &sources.files {
         if source.format == Format::Text {
             return Err(DataError::TextNotPreferences { path: source.path.clone() });
         }
         let mut rows = Rows::open(source, Wanted::Any(FIELDS), sources.line_bytes_max, Arc::default())?;
         while rows.next(source)? {
-            let in_file = |error| not_preferred(error, source.path.clone(), rows.number());
+            let in_file = |error| not_preferred(error, data, source.path.clone(), rows.number());
             if let Some(fields) = Fields::of_row(rows.text(source)?).map_err(in_file)? {
-                return fields.compared_format().map_err(in_file);
+                let format = match data {
+                    PreferenceData::Paired => fields.compared_format(),
+                    PreferenceData::Judged => fields.judged_format(),
+                };
+                return format.map_err(in_file);
             }
         }
     }
@@ -66,9 +71,9 @@ pub fn detect_preferences(sources: &Sources) -> Result<ChatFormat, DataError> {
 }
 
 /// The error for a row that is not an example.
-pub(super) fn not_preferred(error: ChatError, path: PathBuf, row: RowNumber) -> DataError {
+pub(super) fn not_preferred(error: ChatError, data: PreferenceData, path: PathBuf, row: RowNumber) -> DataError {
     match error {
-        ChatError::NotAChat(message) => DataError::NotPreferred { path, row, message },
+        ChatError::NotAChat(message) => DataError::NotPreferred { path, row, data, message },
         error => error.in_file(path, row),
     }
 }

@@ -118,7 +118,7 @@ pub(super) struct Fields {
     pub(super) completion: Option<Value>,
     pub(super) chosen: Option<Value>,
     pub(super) rejected: Option<Value>,
-    label: Option<Value>,
+    pub(super) label: Option<Value>,
 }
 
 impl Fields {

@@ -8,6 +8,7 @@ mod date;
 mod detect;
 mod format;
 mod habits;
+mod judged;
 mod marks;
 mod preference_data;
 mod preferences;

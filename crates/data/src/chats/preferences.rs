@@ -1,6 +1,6 @@
 //! Preferences: two answers to one prompt, of which one was chosen. Each example becomes two sequences of tokens, with the
 //! answers' tokens marked as trained.
-//! Not here: the kinds of preference data (`preference_data.rs`), the cache of tokens (`prepare.rs`), and batches
+//! Not here: single answers with a label (`judged.rs`), the kinds of preference data (`preference_data.rs`), the cache of tokens (`prepare.rs`), and batches
 //! (`../preferences.rs`).
 //!
 //! A prompt that is not given is what both answers begin with, as in `extract_prompt` of TRL. Texts are not rendered; lists
@@ -95,31 +95,35 @@ impl Fields {
 
     fn compared_chats(&self, template: &ChatTemplate) -> Result<Compared, CompareError> {
         let (prompt, answers) = self.messages_of_example().map_err(not_compared)?;
-        let rendered = |messages: Vec<Value>, invite: bool| -> Result<String, CompareError> {
-            let chat = self.with_messages(messages).conversation(ChatFormat::Messages)?;
-            let marked = match (template.render(&chat.messages, &chat.tools, invite), &chat.with_texts) {
-                (Err(_), Some(messages)) => template.render(messages, &chat.tools, invite),
-                (marked, _) => marked,
-            };
-            let marked = marked.map_err(RenderError::Template)?;
-            if marked.len() > TEXT_BYTES_MAX {
-                return Err(RenderError::TooLong(Bytes(TEXT_BYTES_MAX as u64)).into());
-            }
-            Ok(Unmarked::of(&marked).text)
-        };
-        let invited = if prompt.is_empty() { String::new() } else { rendered(prompt.clone(), true)? };
-        let [chosen, rejected] = answers.map(|answer| rendered([prompt.clone(), answer].concat(), false));
+        let invited = if prompt.is_empty() { String::new() } else { self.rendered(prompt.clone(), true, template)? };
+        let rendered = |answer| self.rendered([prompt.clone(), answer].concat(), false, template);
+        let [chosen, rejected] = answers.map(rendered);
         Ok(Compared { prompt: invited, answered: [chosen?, rejected?], is_text: false })
+    }
+
+    /// The text of messages, with the row's tools; if `invite`, followed by the beginning of an answer.
+    pub(super) fn rendered(
+        &self,
+        messages: Vec<Value>,
+        invite: bool,
+        template: &ChatTemplate,
+    ) -> Result<String, CompareError> {
+        let chat = self.with_messages(messages).conversation(ChatFormat::Messages)?;
+        let marked = match (template.render(&chat.messages, &chat.tools, invite), &chat.with_texts) {
+            (Err(_), Some(messages)) => template.render(messages, &chat.tools, invite),
+            (marked, _) => marked,
+        };
+        let marked = marked.map_err(RenderError::Template)?;
+        if marked.len() > TEXT_BYTES_MAX {
+            return Err(RenderError::TooLong(Bytes(TEXT_BYTES_MAX as u64)).into());
+        }
+        Ok(Unmarked::of(&marked).text)
     }
 
     /// The messages of the prompt, and those of each answer.
     fn messages_of_example(&self) -> Result<(Vec<Value>, [Vec<Value>; 2]), String> {
-        let list = |value: &Value, name: &str| {
-            let turns = list_of_turns(value).ok_or(format!("its `{name}` is neither text nor a list of messages"))?;
-            Ok::<_, String>(turns.as_list().unwrap_or_default().to_vec())
-        };
         let [chosen, rejected] = self.answers()?;
-        let mut answers = [list(chosen, ANSWERS[0])?, list(rejected, ANSWERS[1])?];
+        let mut answers = [messages_of(chosen, ANSWERS[0])?, messages_of(rejected, ANSWERS[1])?];
         for (answer, name) in answers.iter().zip(ANSWERS) {
             if answer.is_empty() {
                 return Err(format!("its `{name}` is empty"));
@@ -135,7 +139,7 @@ impl Fields {
         // Some data sets repeat the last question as text next to whole chats.
         let prompt = match prompt.and_then(Value::as_str) {
             Some(text) if !is_list && shared == 0 => vec![message("user", text.to_owned())],
-            _ if is_list => list(prompt.expect("it is a list"), "prompt")?,
+            _ if is_list => messages_of(prompt.expect("it is a list"), "prompt")?,
             _ => {
                 let prompt = answers[0][..shared].to_vec();
                 answers.iter_mut().for_each(|answer| drop(answer.drain(..shared)));
@@ -153,6 +157,12 @@ impl Fields {
         }
         Ok((prompt, answers))
     }
+}
+
+/// The messages of a field. Errors: it is not a list of them.
+pub(super) fn messages_of(field: &Value, name: &str) -> Result<Vec<Value>, String> {
+    let turns = list_of_turns(field).ok_or(format!("its `{name}` is neither text nor a list of messages"))?;
+    Ok(turns.as_list().unwrap_or_default().to_vec())
 }
 
 const SAME: &str = "its `chosen` and `rejected` are the same";
@@ -201,7 +211,7 @@ pub(super) enum CompareError {
     Render(RenderError),
 }
 
-fn not_compared(message: String) -> CompareError {
+pub(super) fn not_compared(message: String) -> CompareError {
     CompareError::Row(ChatError::NotAChat(message))
 }
 

@@ -5,6 +5,8 @@ use super::answers::is_answer;
 use super::completion;
 use super::detect::not_preferred;
 use super::format::{ChatError, FIELDS, Fields};
+use super::judged::Judged;
+use super::preference_data::PreferenceData;
 use super::preferences::{CompareError, Compared};
 use super::render_error::RenderError;
 use super::spans::render;
@@ -61,10 +63,12 @@ pub fn prepare_chats(
 }
 
 /// The examples of preference data, as [`prepare_chats`]: for each one the prompt with the chosen answer, then the prompt
-/// with the rejected one. Their answers are trained on.
+/// with the rejected one, or the prompt with its judged answer. Their answers are trained on. The first token, which is not
+/// a target, is marked like a trained one if a judged answer is disliked.
 /// Errors: as [`prepare_chats`], and `NotPreferred`, `TextNotPreferences`.
 pub fn prepare_preferences(
     sources: &Sources,
+    data: PreferenceData,
     format: ChatFormat,
     template: &ChatTemplate,
     tokenizer: &Tokenizer,
@@ -74,11 +78,14 @@ pub fn prepare_preferences(
     if let Some(text) = sources.files.iter().find(|file| file.format == Format::Text) {
         return Err(DataError::TextNotPreferences { path: text.path.clone() });
     }
-    let reading = format!("preferences {format} {}", template.identity());
+    let reading = match data {
+        PreferenceData::Paired => format!("preferences {format} {}", template.identity()),
+        PreferenceData::Judged => format!("judged answers {format} {}", template.identity()),
+    };
     let print = fingerprint(sources, tokenizer, reading.as_bytes(), progress)?;
     let cache = Cache { folder: cache_folder, key: &print.key, extension: "preferences", mode: print.mode };
     let encoder = Encoder { sources, tokenizer };
-    let encode = |row: &ChatRow| encoder.preferences(row, format, template);
+    let encode = |row: &ChatRow| encoder.preferences(row, data, format, template);
     Job { sources, encode: &encode, tokenizer, print: &print, cache: &cache, progress }.open_or_build(format)
 }
 
@@ -197,21 +204,46 @@ impl Encoder<'_> {
         Ok((!ids.is_empty()).then_some(Encoded { ids, trained, text_bytes }))
     }
 
-    /// The two sequences of an example; none for a blank row.
+    /// The sequences of an example, one for each answer; none for a blank row.
     fn preferences(
         &self,
         row: &ChatRow,
+        data: PreferenceData,
         format: ChatFormat,
         template: &ChatTemplate,
     ) -> Result<Vec<Encoded>, DataError> {
-        let not_preferred = |error| not_preferred(error, self.sources.files[row.file].path.clone(), row.number);
-        let Some(fields) = Fields::of_row(&row.text).map_err(not_preferred)? else { return Ok(Vec::new()) };
-        let Compared { prompt, answered, is_text } =
-            fields.compared(format, template).map_err(|error| match error {
-                CompareError::Row(error) => not_preferred(error),
-                CompareError::Render(error) => self.not_rendered(row, error),
-            })?;
-        let ends = is_text || template.ends_with_separator();
+        let in_file = |error| not_preferred(error, data, self.sources.files[row.file].path.clone(), row.number);
+        let failed = |error| match error {
+            CompareError::Row(error) => in_file(error),
+            CompareError::Render(error) => self.not_rendered(row, error),
+        };
+        let Some(fields) = Fields::of_row(&row.text).map_err(in_file)? else { return Ok(Vec::new()) };
+        let omitted = || in_file(ChatError::NotAChat("the chat template omits an answer".to_owned()));
+        match data {
+            PreferenceData::Paired => {
+                let Compared { prompt, answered, is_text } = fields.compared(format, template).map_err(failed)?;
+                let ends = is_text || template.ends_with_separator();
+                self.answers(row, &prompt, &answered, [is_text, ends])?.ok_or_else(omitted)
+            }
+            PreferenceData::Judged => {
+                let Judged { prompt, answered, is_liked, is_text } = fields.judged(format, template).map_err(failed)?;
+                let ends = is_text || template.ends_with_separator();
+                let mut sequences = self.answers(row, &prompt, &[answered], [is_text, ends])?.ok_or_else(omitted)?;
+                sequences.iter_mut().for_each(|sequence| sequence.trained[0] = !is_liked);
+                Ok(sequences)
+            }
+        }
+    }
+
+    /// A sequence for each of these texts, which are a prompt with an answer. The second flag: whether an end token is
+    /// added to them. `None` if an answer is empty.
+    fn answers(
+        &self,
+        row: &ChatRow,
+        prompt: &str,
+        answered: &[String],
+        [is_text, ends]: [bool; 2],
+    ) -> Result<Option<Vec<Encoded>>, DataError> {
         let ids = |text: &str, is_answered: bool| -> Result<Vec<u32>, DataError> {
             let mut ids = self.tokens(row, text)?.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
             let beginning = self.tokenizer.beginning();
@@ -222,18 +254,18 @@ impl Encoder<'_> {
             ids.extend(separator.filter(|separator| ids.last() != Some(separator)));
             Ok(ids)
         };
-        let prompt = ids(&prompt, false)?;
-        let sequences = [ids(&answered[0], true)?, ids(&answered[1], true)?];
+        let prompt = ids(prompt, false)?;
+        let sequences = answered.iter().map(|text| ids(text, true)).collect::<Result<Vec<_>, _>>()?;
         let shared = |ids: &Vec<u32>| ids.iter().zip(&prompt).take_while(|(a, b)| a == b).count();
         let before = sequences.iter().map(shared).min().unwrap_or(0);
         if sequences.iter().any(|ids| ids.len() <= before.max(1)) {
-            return Err(not_preferred(ChatError::NotAChat("the chat template omits an answer".to_owned())));
+            return Ok(None);
         }
         let encoded = sequences.into_iter().zip(answered).map(|(ids, text)| {
             let trained = (0..ids.len()).map(|at| at >= before).collect();
             Encoded { ids, trained, text_bytes: text.len() as u64 }
         });
-        Ok(encoded.collect())
+        Ok(Some(encoded.collect()))
     }
 
     fn tokens(&self, row: &ChatRow, text: &str) -> Result<Vec<(u32, Range<usize>)>, DataError> {

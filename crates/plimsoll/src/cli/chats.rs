@@ -3,8 +3,8 @@
 use super::Failure;
 use clap::{Args, ValueEnum};
 use plimsoll_data::{
-    ChatFormat, ChatTemplate, DataFormat, Dataset, Date, PreferenceSettings, Sources, Tokenizer, TrainOn,
-    detect_format, detect_preferences,
+    ChatFormat, ChatTemplate, DataFormat, Dataset, Date, PreferenceData, PreferenceSettings, Sources, Tokenizer,
+    TrainOn, detect_format, detect_preferences,
 };
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -119,6 +119,7 @@ impl ChatArgs {
     pub(super) fn format_of_preferences(
         &self,
         sources: &Sources,
+        data: PreferenceData,
         text_field: Option<&str>,
     ) -> Result<ChatFormat, Failure> {
         let others = [
@@ -132,7 +133,7 @@ impl ChatArgs {
                 return Err(Failure::bad_flag(message).hint(format!("omit `{flag}`, or omit `--objective`")));
             }
         }
-        let format = detect_preferences(sources)?;
+        let format = detect_preferences(sources, data)?;
         if format == ChatFormat::Completion && self.chat_template.is_some() {
             let message = "`--chat-template` is for chats, but the answers are texts";
             return Err(Failure::bad_flag(message).hint(

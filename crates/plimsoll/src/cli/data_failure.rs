@@ -91,8 +91,15 @@ fn hint(error: &DataError) -> String {
              `prompt`, or as `messages`, to train on them alone"
         }
         DataError::Preferences { kind: PreferenceData::Judged, .. } => {
-            "Plimsoll does not train with KTO: keep the rows whose `label` is true, without `label`, to train on their \
-             completions; or run another trainer with `plimsoll run -- COMMAND`"
+            "`--objective kto --method lora` trains on answers with a label; or keep the rows whose `label` is true, without \
+             `label`, to train on their completions alone"
+        }
+        DataError::NotPreferred { data: PreferenceData::Judged, .. } => {
+            "each row needs `prompt`, `completion` and a `label` that is true or false, the first two of them texts or lists of \
+             messages; fix or drop other rows; `--objective dpo` trains on pairs of answers"
+        }
+        DataError::OneLabel { .. } => {
+            "KTO needs answers with either label; omit `--objective` and drop `label` to train on all completions"
         }
         DataError::NotPreferred { .. } | DataError::TextNotPreferences { .. } => {
             "each row needs `chosen` and `rejected`, and may have `prompt`, all of them texts or all lists of messages; fix or drop \

@@ -36,6 +36,8 @@ pub(super) enum ObjectiveName {
     Dpo,
     /// Preferences, by the ratio of odds of both answers.
     Orpo,
+    /// Single answers that are liked or disliked.
+    Kto,
 }
 
 impl ObjectiveName {
@@ -44,7 +46,28 @@ impl ObjectiveName {
             Self::Sft => "sft",
             Self::Dpo => "dpo",
             Self::Orpo => "orpo",
+            Self::Kto => "kto",
         }
+    }
+}
+
+/// A loss of single answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KtoLossName {
+    ApoZeroUnpaired,
+}
+
+/// TRL's name of [`KtoLossName::ApoZeroUnpaired`].
+const APO_ZERO_UNPAIRED: &str = "apo_zero_unpaired";
+
+/// Errors: another name; TRL's other loss.
+fn kto_loss(name: &str) -> Result<KtoLossName, String> {
+    match name {
+        APO_ZERO_UNPAIRED => Ok(KtoLossName::ApoZeroUnpaired),
+        "kto" => Err(format!(
+            "Plimsoll does not estimate the divergence that the loss `kto` needs; use `{APO_ZERO_UNPAIRED}`"
+        )),
+        _ => Err(format!("is not `{APO_ZERO_UNPAIRED}`")),
     }
 }
 
@@ -54,10 +77,12 @@ fn objective_name(name: &str) -> Result<ObjectiveName, String> {
         "sft" => Ok(ObjectiveName::Sft),
         "dpo" => Ok(ObjectiveName::Dpo),
         "orpo" => Ok(ObjectiveName::Orpo),
-        "kto" | "simpo" | "cpo" | "bco" | "grpo" | "ppo" | "rm" | "reward" => Err(format!(
-            "Plimsoll does not train with {name}; `dpo` and `orpo` train on pairs of a chosen and a rejected answer"
+        "kto" => Ok(ObjectiveName::Kto),
+        "simpo" | "cpo" | "bco" | "grpo" | "ppo" | "rm" | "reward" => Err(format!(
+            "Plimsoll does not train with {name}; `dpo` and `orpo` train on pairs of a chosen and a rejected answer, `kto` on single answers with a \
+             label"
         )),
-        _ => Err("is not `sft`, `dpo` or `orpo`".to_owned()),
+        _ => Err("is not `sft`, `dpo`, `orpo` or `kto`".to_owned()),
     }
 }
 
@@ -97,15 +122,25 @@ impl DpoLossName {
 #[derive(Debug, Clone, Args)]
 pub(super) struct ObjectiveArgs {
     /// What to train on: `sft` for texts, chats and pairs as they are; `dpo` and `orpo` for preferences, rows with a `chosen`
-    /// and a `rejected` answer; `dpo` needs `--method lora` or `--method qlora`
-    #[arg(long, value_name = "sft|dpo|orpo", value_parser = objective_name, default_value = "sft")]
+    /// and a `rejected` answer; `kto` for rows with one `completion` and a `label`; `dpo` and `kto` need `--method lora` or
+    /// `--method qlora`
+    #[arg(long, value_name = "sft|dpo|orpo|kto", value_parser = objective_name, default_value = "sft")]
     pub objective: ObjectiveName,
-    /// DPO: how much deviation from the model without adapters costs; ORPO: the weight of the ratio of odds [default: 0.1]
+    /// DPO and KTO: how much deviation from the model without adapters costs; ORPO: the weight of the ratio of odds [default: 0.1]
     #[arg(long, value_name = "X", value_parser = positive_number)]
     pub beta: Option<f64>,
     /// DPO: the loss of a pair of answers [default: sigmoid]
     #[arg(long, value_name = "NAME", value_enum)]
     pub dpo_loss: Option<DpoLossName>,
+    /// KTO: the loss of an answer; `apo_zero_unpaired` is the only one, and needs to be named
+    #[arg(long, value_name = "NAME", value_parser = kto_loss)]
+    pub kto_loss: Option<KtoLossName>,
+    /// KTO: the weight of answers whose `label` is true [default: 1]
+    #[arg(long, value_name = "X", value_parser = positive_number)]
+    pub kto_desirable_weight: Option<f64>,
+    /// KTO: the weight of answers whose `label` is false [default: 1]
+    #[arg(long, value_name = "X", value_parser = positive_number)]
+    pub kto_undesirable_weight: Option<f64>,
     /// Label smoothing: fraction of each target spread over the vocabulary, not used in held-out losses; for DPO, the
     /// fraction of preferences that is taken to be wrong
     #[arg(long, value_name = "X", value_parser = rate, default_value = "0")]
@@ -158,6 +193,15 @@ impl ObjectiveArgs {
         if self.objective == ObjectiveName::Dpo {
             settings.insert("dpo_loss".into(), json!(self.dpo_loss.unwrap_or(DpoLossName::Sigmoid).name()));
         }
+        if self.objective == ObjectiveName::Kto {
+            settings.insert("kto_loss".into(), json!(APO_ZERO_UNPAIRED));
+            for (key, weight) in [
+                ("kto_desirable_weight", self.kto_desirable_weight),
+                ("kto_undesirable_weight", self.kto_undesirable_weight),
+            ] {
+                settings.insert(key.into(), json!(weight.unwrap_or(1.0).to_string()));
+            }
+        }
         settings
     }
 
@@ -166,13 +210,18 @@ impl ObjectiveArgs {
         let usual = Preferences::default();
         let kind = match self.objective {
             ObjectiveName::Orpo => PreferenceKind::Orpo,
+            ObjectiveName::Kto => {
+                let weight = |weight: Option<f64>| weight.unwrap_or(1.0) as f32;
+                let (liked, disliked) = (weight(self.kto_desirable_weight), weight(self.kto_undesirable_weight));
+                PreferenceKind::ApoZeroUnpaired { liked, disliked }
+            }
             ObjectiveName::Sft | ObjectiveName::Dpo => self.dpo_loss.map_or(usual.kind, DpoLossName::kind),
         };
         let preferences = Preferences { kind, beta: self.beta.map_or(usual.beta, |beta| beta as f32) };
         let compares = self.objective != ObjectiveName::Sft;
         if self.beta.is_some() && !compares {
             return Err(Failure::bad_flag("`--beta` is a setting of losses of preferences")
-                .hint("add `--objective dpo` or `--objective orpo`, or omit it"));
+                .hint("add `--objective dpo`, `orpo` or `kto`, or omit it"));
         }
         if self.dpo_loss.is_some() && self.objective != ObjectiveName::Dpo {
             return Err(Failure::bad_flag("`--dpo-loss` is a setting of DPO").hint("add `--objective dpo`, or omit it"));
@@ -181,8 +230,31 @@ impl ObjectiveArgs {
             return Err(Failure::bad_flag("`--r-drop` is for losses of targets, not for those of preferences")
                 .hint("omit `--r-drop`"));
         }
-        if self.objective == ObjectiveName::Orpo && self.label_smoothing > 0.0 {
-            return Err(Failure::bad_flag("`--label-smoothing` is not for ORPO").hint("omit `--label-smoothing`"));
+        let is_kto = self.objective == ObjectiveName::Kto;
+        for (flag, is_given) in [
+            ("--kto-loss", self.kto_loss.is_some()),
+            ("--kto-desirable-weight", self.kto_desirable_weight.is_some()),
+            ("--kto-undesirable-weight", self.kto_undesirable_weight.is_some()),
+        ] {
+            if is_given && !is_kto {
+                return Err(Failure::bad_flag(format!("`{flag}` is a setting of KTO"))
+                    .hint("add `--objective kto`, or omit it"));
+            }
+        }
+        if is_kto && self.kto_loss.is_none() {
+            return Err(Failure::bad_flag("`--objective kto` needs the name of its loss")
+                .hint(format!("add `--kto-loss {APO_ZERO_UNPAIRED}`")));
+        }
+        if let PreferenceKind::ApoZeroUnpaired { liked, disliked } = kind
+            && !(liked.is_normal() && disliked.is_normal())
+        {
+            return Err(Failure::bad_flag("a weight of KTO is out of range").hint("use weights around 1"));
+        }
+        if (is_kto || self.objective == ObjectiveName::Orpo) && self.label_smoothing > 0.0 {
+            let name = self.objective.name().to_uppercase();
+            return Err(
+                Failure::bad_flag(format!("`--label-smoothing` is not for {name}")).hint("omit `--label-smoothing`")
+            );
         }
         if compares && preferences.kind == PreferenceKind::Robust && self.label_smoothing >= 0.499 {
             let message = format!("`--dpo-loss robust` with a `--label-smoothing` of {}", self.label_smoothing);

@@ -47,6 +47,29 @@ fn invariant_7_a_resumed_run_on_preferences_is_the_run() {
     assert_eq!(rewards.len(), 5, "those of the evaluation at the end: {rewards:?}");
 }
 
+/// Rewards are those of liked and of disliked answers, and a resumed run keeps its objective.
+#[test]
+fn judged_answers_are_trained_on() {
+    let sandbox = sandbox();
+    let row = |n| json!({"prompt": format!("{n} + 1 ="), "completion": format!(" {}", n % 3), "label": n % 3 == 0});
+    sandbox.write("p.jsonl", lines(row));
+    let flags =
+        FLAGS.replace("--objective dpo", "--objective kto --kto-loss apo_zero_unpaired --kto-desirable-weight 2");
+    sandbox.must(&format!("train {flags} --name whole --max-steps 4 --learning-rate 0.02"));
+    sandbox.must(&format!("train {flags} --name parts --max-steps 2 --learning-rate 0.02"));
+    sandbox.must("train --resume runs/parts --max-steps 4");
+    let of = |run| {
+        let file = format!("runs/{run}/checkpoints/step-000004/adapter_model.safetensors");
+        fs::read(sandbox.path(&file)).expect("adapters")
+    };
+    assert!(of("whole") == of("parts"));
+    let journal = fs::read_to_string(sandbox.path("runs/whole/journal.jsonl")).expect("a journal");
+    let events = journal.lines().map(|line| serde_json::from_str::<Value>(line).expect("a record"));
+    let rewards = events.filter(|event| event["event"] == "rewards").collect::<Vec<_>>();
+    assert!(!rewards.is_empty() && rewards.iter().all(|event| event["accuracy"].is_null()), "{rewards:?}");
+    assert!(rewards.iter().any(|event| event["chosen"].as_f64() > event["rejected"].as_f64()), "{rewards:?}");
+}
+
 /// ORPO trains all weights, and a resumed run keeps its objective.
 #[test]
 fn odds_need_no_reference_and_train_all_weights() {
@@ -82,10 +105,31 @@ fn what_is_not_for_preferences_is_refused_with_a_way_out() {
     let sandbox = sandbox();
     sandbox.write("same.jsonl", r#"{"prompt":"a","chosen":"b","rejected":"b"}"#);
     sandbox.write("kto.jsonl", r#"{"prompt":"a","completion":"b","label":true}"#);
+    let judged = |n| json!({"prompt": "a", "completion": format!("{n}"), "label": n % 2 == 0});
+    sandbox.write("judged.jsonl", lines(judged));
+    sandbox.write("number.jsonl", r#"{"prompt":"a","completion":"b","label":1}"#);
+    let kto = "--init runs/base/model --objective kto --kto-loss apo_zero_unpaired --method lora --device cpu --cache-dir cache";
     let dpo = "--init runs/base/model --objective dpo --method lora --device cpu --cache-dir cache";
     for (flags, code, words, hint) in [
         (format!("{dpo} --data same.jsonl"), 4, "same.jsonl line 1", "`chosen` and `rejected`"),
         (format!("{dpo} --data kto.jsonl"), 4, "it has one answer with a `label`", "drop"),
+        (format!("{kto} --data kto.jsonl"), 4, "the label of all rows is true", "either label"),
+        (format!("{kto} --data p.jsonl"), 4, "it has `chosen`, not one answer", "`--objective dpo`"),
+        (format!("{kto} --data number.jsonl"), 4, "its `label` is not true or false", "`label` that is true or false"),
+        (
+            format!("{} --data kto.jsonl", kto.replace("apo_zero_unpaired", "kto")),
+            2,
+            "does not estimate the divergence",
+            "apo_zero_unpaired",
+        ),
+        (
+            format!("{} --data kto.jsonl", kto.replace("--kto-loss apo_zero_unpaired", "")),
+            2,
+            "needs the name of its loss",
+            "apo_zero_unpaired",
+        ),
+        (format!("{} --data judged.jsonl", kto.replace("--method lora", "")), 2, "needs a reference", "--method lora"),
+        (format!("{dpo} --data p.jsonl --kto-desirable-weight 2"), 2, "is a setting of KTO", "--objective kto"),
         (format!("{dpo} --data text.txt"), 4, "text.txt is a text file", "omit `--objective`"),
         (format!("{dpo} --data p.jsonl --packing"), 2, "`--packing` is not for preferences", "omit `--packing`"),
         (format!("{dpo} --data p.jsonl --r-drop 1"), 2, "`--r-drop`", "omit `--r-drop`"),
@@ -123,7 +167,7 @@ fn what_is_not_for_preferences_is_refused_with_a_way_out() {
             "`--objective dpo --method lora`",
         ),
         ("--model t5-nano --data p.jsonl --objective dpo --method lora".to_owned(), 2, "", ""),
-        ("--objective kto --data p.jsonl".to_owned(), 2, "does not train with kto", "dpo"),
+        ("--objective simpo --data p.jsonl".to_owned(), 2, "does not train with simpo", "dpo"),
     ] {
         let said = sandbox.run(&format!("train {flags}"));
         assert_eq!(said.code, Some(code), "{flags}: {}", said.stderr);

@@ -1,4 +1,4 @@
-//! Compares training on preferences with TRL's `DPOTrainer` and `ORPOTrainer`: ten steps with each loss, on values stored by
+//! Compares training on preferences with TRL's `DPOTrainer`, `ORPOTrainer` and `KTOTrainer`: ten steps with each loss, on values stored by
 //! `scripts/golden_preferences.py`.
 
 use crate::support::{assert_close, plan_training};
@@ -18,12 +18,13 @@ const FIRST_STEP: f64 = 1e-5;
 /// Tolerance after several steps, in which AdamW amplifies rounding.
 const LATER_STEPS: f64 = 2e-4;
 
-const KINDS: [(&str, PreferenceKind); 5] = [
+const KINDS: [(&str, PreferenceKind); 6] = [
     ("sigmoid", PreferenceKind::Sigmoid),
     ("robust", PreferenceKind::Robust),
     ("hinge", PreferenceKind::Hinge),
     ("ipo", PreferenceKind::Ipo),
     ("orpo", PreferenceKind::Orpo),
+    ("kto", PreferenceKind::ApoZeroUnpaired { liked: 1.5, disliked: 0.75 }),
 ];
 
 /// The stored results of TRL.
@@ -90,12 +91,19 @@ impl Golden {
 
 /// The end of the names of a loss's batches.
 fn of_batches(kind: PreferenceKind) -> &'static str {
-    if kind == PreferenceKind::Orpo { ".orpo" } else { "" }
+    match kind {
+        PreferenceKind::Orpo => ".orpo",
+        PreferenceKind::ApoZeroUnpaired { .. } => ".kto",
+        _ => "",
+    }
 }
 
 /// A run with TRL's weights.
 fn engine(golden: &Golden, kind: PreferenceKind, micro_batch: usize, levers: &Levers) -> (Graph, Engine) {
     let model = ModelConfig::from_json(&golden.metadata["config"]).expect("the config of transformers");
+    if let PreferenceKind::ApoZeroUnpaired { liked, disliked } = kind {
+        assert_eq!([liked, disliked], ["liked", "disliked"].map(|name| golden.number(name)));
+    }
     let [.., seq_len] = golden.shape(&format!("tokens{}", of_batches(kind)));
     let smoothing = if kind == PreferenceKind::Robust { golden.number("smoothing") } else { 0.0 };
     let shape = TrainShape {
@@ -123,7 +131,7 @@ fn engine(golden: &Golden, kind: PreferenceKind, micro_batch: usize, levers: &Le
 fn ten_steps_on_preferences_are_trls() {
     let golden = Golden::read();
     let levers = Levers { recompute: Recompute::all(Level::Block), ..Levers::default() };
-    for ((name, kind), micro_batch) in KINDS.into_iter().zip([4, 1, 2, 4, 2]) {
+    for ((name, kind), micro_batch) in KINDS.into_iter().zip([4, 1, 2, 4, 2, 1]) {
         let of = |what: &str| golden.ints(&format!("{what}{}", of_batches(kind)));
         let (tokens, targets) = (of("tokens"), of("targets"));
         let (graph, mut engine) = engine(&golden, kind, micro_batch, &levers);

@@ -4,8 +4,8 @@
 pub mod weights;
 
 use plimsoll_data::{
-    Batches, ChatTemplate, Column, Dataset, Date, HeldOut, Packed, PairColumns, PairSettings, Pairs, PreferencePairs,
-    PreferenceSettings, TokenStore, Tokenizer, TokenizerSpec,
+    Batches, ChatTemplate, Column, Dataset, Date, HeldOut, Packed, PairColumns, PairSettings, Pairs, PreferenceData,
+    PreferencePairs, PreferenceRows, PreferenceSettings, TokenStore, Tokenizer, TokenizerSpec,
 };
 use plimsoll_exec::{CpuDevice, philox};
 use plimsoll_files::Disk;
@@ -137,8 +137,11 @@ pub fn adapted() -> Vec<(&'static str, Setup)> {
         Setup { model: model.clone(), shape, ..plain.clone() }.with_rows()
     };
     let adapters = Adapters { layers, dropout: 0.1, ..Adapters::default() };
+    let single = PreferenceKind::ApoZeroUnpaired { liked: 1.0, disliked: 0.5 };
+    let single = Preferences { kind: single, beta: 0.5 };
     let odds = Preferences { kind: PreferenceKind::Orpo, ..Preferences::default() };
-    let with_reference = on_preferences(Preferences::default(), Some(adapters));
+    let with_reference = on_preferences(Preferences::default(), Some(adapters.clone()));
+    let judged = on_preferences(single, Some(adapters));
     let without = on_preferences(odds, None);
     let linear = known.filter(|layer| !layer.is_embedding);
     let layers = linear.map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
@@ -149,6 +152,7 @@ pub fn adapted() -> Vec<(&'static str, Setup)> {
     let shape = TrainShape { adapters, objective, ..plain.shape.clone() };
     vec![
         ("Llama on preferences", with_reference),
+        ("Llama on judged answers", judged),
         ("Llama on preferences without a reference", without),
         ("Llama with magnitudes", Setup { model, shape, ..plain }),
     ]
@@ -227,18 +231,22 @@ fn pairs(seed: u64, negatives: Option<usize>) -> Pairs {
     pairs.expect("pairs enough")
 }
 
-/// Answers of several lengths, of which those that repeat the prompt's first letter are chosen; some rows are cut. `prompts`:
-/// whether prompts are trained on.
-fn compared(seed: u64, prompts: bool) -> PreferencePairs {
+/// Answers of several lengths, of which those that repeat the prompt's first letter are chosen; some rows are cut.
+fn compared(seed: u64, rows: PreferenceRows) -> PreferencePairs {
+    let data = if rows == PreferenceRows::Judged { PreferenceData::Judged } else { PreferenceData::Paired };
     let (folder, sources, tokenizer) = made_up("jsonl", |i| {
         let (prompt, chosen, rejected) = (words(1 + i % 3, i), "a".repeat(1 + i % 9), words(1 + i % 13, i + 2));
+        if data == PreferenceData::Judged {
+            let (answer, label) = if i % 3 == 0 { (chosen, true) } else { (rejected, false) };
+            return format!("{{\"prompt\":\"{prompt}\",\"completion\":\"{answer}\",\"label\":{label}}}\n");
+        }
         format!("{{\"prompt\":\"{prompt}\",\"chosen\":\"{chosen}\",\"rejected\":\"b{rejected}\"}}\n")
     });
     let template = ChatTemplate::chatml(Date::of_unix_seconds(0));
-    let format = plimsoll_data::detect_preferences(&sources).expect("preferences");
+    let format = plimsoll_data::detect_preferences(&sources, data).expect("preferences");
     let cache = folder.path().join("cache");
-    let store = plimsoll_data::prepare_preferences(&sources, format, &template, &tokenizer, &cache, &|_| {});
-    let settings = PreferenceSettings { len_max: 32, bucket: 8, seed, held_out: HeldOut::Usual, prompts };
+    let store = plimsoll_data::prepare_preferences(&sources, data, format, &template, &tokenizer, &cache, &|_| {});
+    let settings = PreferenceSettings { len_max: 32, bucket: 8, seed, held_out: HeldOut::Usual, rows };
     let pairs = PreferencePairs::new(store.expect("sound rows"), settings).expect("examples enough");
     assert!(pairs.truncated() > 0 && pairs.left_out() == 0, "some rows are cut");
     pairs
@@ -384,7 +392,14 @@ impl Setup {
     /// The run's data: windows of text, packed documents, or pairs, as required by its model and shape.
     pub fn dataset(&self) -> Dataset {
         if let Some(Preferences { kind, .. }) = self.shape.objective.preferences {
-            return Dataset::Preferences(compared(self.seed, kind.trains_prompts()));
+            return Dataset::Preferences(compared(
+                self.seed,
+                match kind {
+                    PreferenceKind::Orpo => PreferenceRows::AnswersAndPrompt,
+                    PreferenceKind::ApoZeroUnpaired { .. } => PreferenceRows::Judged,
+                    _ => PreferenceRows::Answers,
+                },
+            ));
         } else if self.model.decoder_start().is_some() {
             return Dataset::Pairs(pairs(self.seed, None));
         } else if self.model.is_encoder() {

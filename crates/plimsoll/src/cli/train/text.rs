@@ -9,8 +9,8 @@ use crate::cli::{Failure, in_pool};
 use crate::streams::talk;
 use plimsoll_data::{
     Batches, ChatFormat, ChatSettings, ChatStore, DataError, DataFormat, Dataset, FirstRow, HeldOut, Packed, Packing,
-    PairColumns, PairSettings, Pairs, PreferencePairs, PreferenceSettings, Progress, Source, Sources, Split,
-    TemplateHabits, Tokenizer, TrainOn, Within,
+    PairColumns, PairSettings, Pairs, PreferenceData, PreferencePairs, PreferenceRows, PreferenceSettings, Progress,
+    Source, Sources, Split, TemplateHabits, Tokenizer, TrainOn, Within,
 };
 use plimsoll_graph::Preferences;
 use plimsoll_graph::ops::PreferenceKind;
@@ -64,7 +64,10 @@ impl TrainArgs {
             return Err(Failure::bad_flag(format!(
                 "`--objective {name}` trains on preferences, and there are none without `--data`",
             ))
-            .hint("use `--data` with a .jsonl of {\"prompt\": …, \"chosen\": …, \"rejected\": …}"));
+            .hint(match name {
+                "kto" => "use `--data` with a .jsonl of {\"prompt\": …, \"completion\": …, \"label\": true}",
+                _ => "use `--data` with a .jsonl of {\"prompt\": …, \"chosen\": …, \"rejected\": …}",
+            }));
         }
         if self.run.packing {
             return Err(Failure::bad_flag("`--packing` is not for preferences, of which each answer is a row")
@@ -90,21 +93,21 @@ impl TrainArgs {
                 "note: the reference is the model below the adapters that are continued; to compare with these, merge them first",
             );
         }
-        let format = self.chats.format_of_preferences(sources, self.text_field.as_deref())?;
+        let rows = match kind {
+            PreferenceKind::ApoZeroUnpaired { .. } => PreferenceRows::Judged,
+            _ if kind.trains_prompts() => PreferenceRows::AnswersAndPrompt,
+            _ => PreferenceRows::Answers,
+        };
+        let data = if kind.is_paired() { PreferenceData::Paired } else { PreferenceData::Judged };
+        let format = self.chats.format_of_preferences(sources, data, self.text_field.as_deref())?;
         let template = self.chats.template(tokenizer)?;
         let bar = crate::progress::DataProgress::new();
         let store = with_cache(self.cache_dir.as_deref(), |cache| {
             let show = |progress: Progress<'_>| bar.show(&progress);
-            plimsoll_data::prepare_preferences(sources, format, &template, tokenizer, cache, &show)
+            plimsoll_data::prepare_preferences(sources, data, format, &template, tokenizer, cache, &show)
         })?;
         let Split { seed, held_out } = split;
-        let settings = PreferenceSettings {
-            len_max: tokens,
-            bucket: self.pairs.bucket,
-            seed,
-            held_out,
-            prompts: kind.trains_prompts(),
-        };
+        let settings = PreferenceSettings { len_max: tokens, bucket: self.pairs.bucket, seed, held_out, rows };
         Ok(Dataset::Preferences(PreferencePairs::new(store, settings)?))
     }
 

@@ -171,9 +171,14 @@ impl Sink for Live {
             }
             Event::Rewards { held_out: false, .. } => {}
             Event::Rewards { step, chosen, rejected, accuracy, .. } => {
+                let reward =
+                    |reward: &Option<f64>| reward.map_or_else(|| "-".to_owned(), |reward| format!("{reward:.3}"));
+                let [chosen, rejected] = [chosen, rejected].map(reward);
+                let order = accuracy.map_or_else(String::new, |part| {
+                    format!("; the chosen one has the higher reward in {:.0} % of the examples", 100.0 * part)
+                });
                 talk(format_args!(
-                    "step {step}: held-out rewards {chosen:.3} for chosen and {rejected:.3} for rejected answers; the chosen one has the higher reward in {:.0} % of the examples",
-                    100.0 * accuracy
+                    "step {step}: held-out rewards {chosen} for chosen and {rejected} for rejected answers{order}"
                 ));
             }
             Event::UpdateSkipped { step, loss_scale, .. } => {
