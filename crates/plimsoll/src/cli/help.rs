@@ -128,7 +128,7 @@ const GROUPS: &[Group] = &[
             ("beta2", ""),
             ("adam-eps", ""),
             ("grad-clip", ""),
-            ("objective", "`sft`, or `dpo`, `orpo` or `kto` for preferences"),
+            ("objective", "`sft`, or for preferences `dpo`, `orpo`, `kto`"),
             ("beta", ""),
             ("dpo-loss", ""),
             ("kto-loss", ""),

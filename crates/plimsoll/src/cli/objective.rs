@@ -124,7 +124,7 @@ pub(super) struct ObjectiveArgs {
     /// What to train on: `sft` for texts, chats and pairs as they are; `dpo` and `orpo` for preferences, rows with a `chosen`
     /// and a `rejected` answer; `kto` for rows with one `completion` and a `label`; `dpo` and `kto` need `--method lora` or
     /// `--method qlora`
-    #[arg(long, value_name = "sft|dpo|orpo|kto", value_parser = objective_name, default_value = "sft")]
+    #[arg(long, value_name = "NAME", value_parser = objective_name, default_value = "sft")]
     pub objective: ObjectiveName,
     /// DPO and KTO: how much deviation from the model without adapters costs; ORPO: the weight of the ratio of odds [default: 0.1]
     #[arg(long, value_name = "X", value_parser = positive_number)]

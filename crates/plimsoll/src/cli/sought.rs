@@ -27,7 +27,7 @@ const LAUNCHER: &str =
     "`plimsoll run -- torchrun train.py` or `plimsoll run -- accelerate launch train.py` supervises a trainer";
 const TRAINERS: &str = "`plimsoll run -- COMMAND` supervises another trainer; `plimsoll estimate --config FILE` estimates it, and \
     `plimsoll train --config FILE` reads its settings";
-const PREFERENCES: &str = "`plimsoll train --objective dpo` or `--objective orpo` trains on preferences; training on rewards (GRPO, \
+const PREFERENCES: &str = "`plimsoll train --objective dpo` trains on preferences, as `orpo` and `kto` do; training on rewards (GRPO, \
     PPO) is not supported, and `plimsoll run -- python grpo.py` supervises a trainer that does it";
 const LOGS: &str =
     "`plimsoll train --log-to wandb` logs for W&B; other values are `tensorboard`, `mlflow`, `jsonl` and `csv`";
