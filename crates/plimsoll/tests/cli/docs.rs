@@ -82,8 +82,7 @@ fn sandbox() -> Sandbox {
     let preference =
         |n: u32| json!({ "prompt": format!("{n} +"), "chosen": format!(" 1 is {}", n + 1), "rejected": " ?" });
     sandbox.write("preferences.jsonl", (0..300).map(|n| format!("{}\n", preference(n))).collect::<String>());
-    let judged =
-        |n: u32| json!({ "prompt": format!("{n} +"), "completion": format!(" 1 is {}", n % 7), "label": n % 7 == 0 });
+    let judged = |n: u32| json!({ "prompt": format!("{n} +"), "completion": format!(" 1 is {}", n % 7), "label": n.is_multiple_of(7) });
     sandbox.write("judged.jsonl", (0..300).map(|n| format!("{}\n", judged(n))).collect::<String>());
     sandbox.write("chat.json", r#"[{"role": "user", "content": "What comes after 7?"}]"#);
     let pair = |n: u32| format!("number {n}\tthe {n}th of the numbers\n");
