@@ -147,7 +147,7 @@ fn adapter_parts(engine: &Engine, archive: &Archive) -> Vec<Read> {
         let named = pieces(engine, parameter).into_iter().filter_map(|piece| {
             let name = adapter_name(&piece.tensor);
             let is_there = *name == *piece.tensor || parameter.training.is_some() || archive.has(&name);
-            is_there.then(|| Read::Weights(parameter.clone(), StoredPiece { tensor: name.into(), ..piece }))
+            is_there.then(|| Read::Weights(Box::new(parameter.clone()), StoredPiece { tensor: name.into(), ..piece }))
         });
         named.collect::<Vec<_>>()
     });
@@ -157,7 +157,7 @@ fn adapter_parts(engine: &Engine, archive: &Archive) -> Vec<Read> {
 /// What is read from a tensor of a file.
 enum Read {
     /// Part of a parameter's weights.
-    Weights(Parameter, StoredPiece),
+    Weights(Box<Parameter>, StoredPiece),
     /// Codes or scales, as they are.
     Coded(TensorId),
 }
@@ -170,7 +170,7 @@ impl Read {
         if coded.len() > 1 && coded.iter().all(|&tensor| archive.has(engine.name(tensor))) {
             return coded.into_iter().map(Self::Coded).collect();
         }
-        pieces(engine, parameter).into_iter().map(|piece| Self::Weights(parameter.clone(), piece)).collect()
+        pieces(engine, parameter).into_iter().map(|piece| Self::Weights(Box::new(parameter.clone()), piece)).collect()
     }
 
     fn name(&self, engine: &Engine) -> String {
