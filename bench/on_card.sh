@@ -65,6 +65,8 @@ section "Stress" 90 "$plimsoll" stress --device cuda --duration 1m
 section "Calibration" 60 "$plimsoll" calibrate --device cuda
 section "Sliding window" 60 "$plimsoll" bench --model window.json --device cuda --seq-len 4096 --micro-batch 4 --precision bf16 --steps 10
 section "Adapters" 60 "$plimsoll" bench --model qwen3-0.6b --method lora --device cuda --seq-len 1024 --micro-batch 8 --precision bf16 --steps 10
+section "Long context in tiles" 60 "$plimsoll" bench --model qwen3-0.6b --method qlora --device cuda --seq-len 16384 --micro-batch 1 --precision bf16 --sequence-tile 2048 --steps 4
+section "Long context without tiles" 60 "$plimsoll" bench --model qwen3-0.6b --method qlora --device cuda --seq-len 16384 --micro-batch 1 --precision bf16 --sequence-tile off --steps 4
 section "Experts" 60 "$plimsoll" bench --model experts.json --device cuda --seq-len 1024 --micro-batch 8 --precision bf16 --steps 10
 section "GPT-2 124M" 60 "$plimsoll" bench --model gpt2 --device cuda --seq-len 1024 --micro-batch 16 --precision bf16 --steps 20
 section "Budgets" 150 python3 "$repository/bench/card_budgets.py" --plimsoll "$plimsoll" --cases gpt2-medium --budgets 4 --steps 4

@@ -7,12 +7,12 @@ use plimsoll_graph::models::{FeedForwardProjection, Gpt2Config, ModelConfig, T5C
 use plimsoll_graph::ops::{PreferenceKind, StateFormat};
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
-    Adapter, Adapters, Contrastive, Lengths, MemoryId, Objective, Optimizer, Preferences, Products, ProgramKind,
-    ProgramName, Scalars, Storage, Targets, TensorId, TrainShape, build_training,
+    Adapter, AdapterSettings, Adapters, Contrastive, Lengths, MemoryId, Objective, Optimizer, Preferences, Products,
+    ProgramKind, ProgramName, Scalars, Storage, Targets, TensorId, TrainShape, WeightCodes, build_training,
 };
 use plimsoll_plan::{
     Average, Budget, Level, LeverRequest, Levers, Machine, NodeSet, Plan, PlanViolation, Precision, Queue, Rates,
-    Recompute, Region, Request, SequenceTile, divisors, lay_out, search, validate,
+    Recompute, Region, Request, SequenceTile, card, divisors, lay_out, search, validate,
 };
 use plimsoll_units::Bytes;
 use rayon::iter::{IntoParallelIterator, ParallelExtend, ParallelIterator};
@@ -320,6 +320,36 @@ impl Case {
                 Machine::of_rates(Rates::guess(self.targets.host.threads())),
             )
         }
+    }
+}
+
+/// The longest samples of Llama-3.1-8B over NF4 that the manual's table has for cards of 8 to 24 GB.
+#[test]
+fn invariant_3_exact_the_longest_contexts_of_the_manual_measure_what_was_planned() {
+    let model = ModelConfig::preset("llama-3.1-8b").expect("a preset");
+    let settings = AdapterSettings { rank: 32, alpha: 64.0, ..AdapterSettings::default() };
+    let adapters = Adapters::of(&model, &settings).expect("layers that can have adapters");
+    let machine = Machine::of_rates(Rates::of_card(card("3060").expect("a known card")));
+    for (device, host, seq_len) in
+        [(7.0, 16.0, 18_240), (11.0, 24.0, 79_616), (14.875, 32.0, 131_072), (22.9, 48.0, 131_072)]
+    {
+        let [device, host] = [device, host].map(|gib: f64| Bytes((gib * Bytes::gib(1).as_f64()) as u64));
+        let request = Request {
+            seq_len,
+            adapters: Some(adapters.clone()),
+            budget: Budget::apart(device, host),
+            levers: LeverRequest {
+                precision: Precision::Bf16,
+                base_weights: Some(WeightCodes::Nf4),
+                sequence_tile: Some(SequenceTile::Rows(2048)),
+                ..LeverRequest::default()
+            },
+            evaluates: true,
+            sample_prefill: Some(16),
+            ..Request::new(model.clone(), Targets::cuda((8, 6), 4), machine.clone())
+        };
+        let Ok(found) = search(&request).expect("a sensible request") else { panic!("{seq_len} tokens do not fit") };
+        assert_exact_in(&found.plan, &orders(&found.plan)[..1], &seq_len);
     }
 }
 

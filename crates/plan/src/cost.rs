@@ -13,7 +13,7 @@
 
 use crate::cards::Card;
 use crate::queue::Queue;
-use plimsoll_graph::ops::Nature;
+use plimsoll_graph::ops::{Nature, Tile};
 use plimsoll_graph::{
     DType, DeviceKind, Graph, Io, MemoryId, MemoryKind, Node, Op, ProgramKind, Storage, Target, Targets, TensorId,
 };
@@ -334,20 +334,35 @@ impl Machine {
     /// Predicted time of a node where it runs.
     fn seconds_of(&self, graph: &Graph, node: &Node, targets: &Targets, known: &mut KnownTimes) -> f64 {
         let kind = graph.memories[node.memory(graph)].kind;
-        let work = Work::of(&node.op, &graph.io(&node.inputs, &node.outputs), &targets[kind]);
+        let io = graph.io(&node.inputs, &node.outputs);
+        let work = Work::of(&node.op, &io, &targets[kind]);
         if let Some(bytes_per_s) = rate_of_link(graph, node) {
             return self.rates.node_s + work.bytes as f64 / 2.0 / bytes_per_s;
         }
         match kind {
             MemoryKind::Host if self.overlaps(targets) => self.on_host_known(&node.op, work, known),
-            _ => self.known(&node.op, work, known),
+            _ => {
+                self.in_tiles(&node.op, &io, &targets[kind], known).unwrap_or_else(|| self.known(&node.op, work, known))
+            }
         }
+    }
+
+    /// Predicted time of an op that works through tiles of rows: that of the ops of each tile; `None` for other ops.
+    fn in_tiles(&self, op: &Op, io: &Io, target: &Target, known: &mut KnownTimes) -> Option<f64> {
+        let (chain, tiles) = op.tiles(io)?;
+        let of_tile = |(tile, count): (Tile, usize)| {
+            let times =
+                chain.ops.iter().map(|own| self.known(&own.op, Work::of(&own.op, &tile.io(own), target), known));
+            count as f64 * times.sum::<f64>()
+        };
+        Some(tiles.map(of_tile).into_iter().sum())
     }
 
     /// Predicted time of a node of the device.
     pub(crate) fn on_device(&self, graph: &Graph, node: &Node, targets: &Targets, known: &mut KnownTimes) -> f64 {
-        let io = graph.io(&node.inputs, &node.outputs);
-        self.known(&node.op, Work::of(&node.op, &io, &targets.device), known)
+        let (io, target) = (graph.io(&node.inputs, &node.outputs), &targets.device);
+        let whole = |known: &mut KnownTimes| self.known(&node.op, Work::of(&node.op, &io, target), known);
+        self.in_tiles(&node.op, &io, target, known).unwrap_or_else(|| whole(known))
     }
 
     /// Predicted time of a node that may be known. Layers are alike, so most are.
@@ -466,6 +481,28 @@ mod tests {
                 assert!((seconds / (operands as f64 * 7e-6) - 1.0).abs() < 1e-6, "{operands} operands: {seconds}");
             }
         }
+    }
+
+    /// Each op costs a start for each tile, and the rest takes as long as with all rows at a time.
+    #[test]
+    fn an_op_in_tiles_takes_as_long_as_the_ops_of_each_tile() {
+        let rates = Rates { node_s: 1.0, ..Rates::guess(2) };
+        let machine = Machine::of_rates(rates);
+        let examples = Op::all_examples().into_iter().filter(|example| matches!(example.op, Op::ByRows(_)));
+        for (example, [tiles, ops]) in examples.zip([[4.0, 5.0], [3.0, 5.0], [2.0, 5.0]]) {
+            let types = example.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>();
+            let results = example.op.infer(&types).expect("examples are well-typed");
+            let io = Io::new(types, &results);
+            let target = Target::Cpu { threads: 2 };
+            let seconds = machine.in_tiles(&example.op, &io, &target, &mut KnownTimes::default());
+            let seconds = seconds.expect("the op works in tiles");
+            assert!((seconds - tiles * ops) / seconds < 1e-3 && seconds >= tiles * ops, "{seconds}");
+        }
+        assert!(
+            machine
+                .in_tiles(&Add.into(), &Io::new([], []), &Target::Cpu { threads: 2 }, &mut KnownTimes::default())
+                .is_none()
+        );
     }
 
     #[test]

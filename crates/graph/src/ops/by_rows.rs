@@ -8,7 +8,7 @@
 //!
 //! Not here: chains (`chain.rs`), which nodes become one (`row_tiles.rs`).
 
-use super::chain::{Chain, ChainOp, Slot};
+use super::chain::{Chain, ChainOp, Slot, Tile};
 use super::{
     Access, Activation, Add, Example, Fill, Gated, Io, Linear, LinearAdd, Nature, Op, Operation, RmsNorm, Scale,
     Target, WeightLayout, accumulating,
@@ -160,6 +160,20 @@ impl Operation for ByRowsGrad {
             Example { op: op.into(), inputs, ..example }
         };
         ByRows::examples().into_iter().zip([[true, false], [true, true], [false, false]]).map(with).collect()
+    }
+}
+
+impl Op {
+    /// The chain of an op that works through tiles of rows, with its first tile, which is as large as all but the last, and its last
+    /// one, each with the number of tiles like it; `None` for other ops.
+    pub fn tiles(&self, io: &Io) -> Option<(&Chain, [(Tile, usize); 2])> {
+        let (chain, rows) = match self {
+            Self::ByRows(op) => (&*op.chain, op.rows),
+            Self::ByRowsGrad(op) => (&*op.further, op.rows),
+            _ => return None,
+        };
+        let ([first, last], count) = chain.ends(&io.inputs, rows);
+        Some((chain, [(first, count - 1), (last, 1)]))
     }
 }
 

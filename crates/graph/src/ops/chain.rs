@@ -151,7 +151,7 @@ impl Chain {
     }
 
     /// The first and the last tile, and the number of tiles. All but the last are as large as the first.
-    fn ends(&self, operands: &[&TensorType], rows: usize) -> ([Tile; 2], usize) {
+    pub(super) fn ends(&self, operands: &[&TensorType], rows: usize) -> ([Tile; 2], usize) {
         let (all, rows) = (self.rows(operands), rows.max(1));
         let count = all.div_ceil(rows).max(1);
         let first = (count - 1) * rows;

@@ -6,16 +6,16 @@
 
 use super::{Alternative, Lever};
 use crate::request::Request;
-use crate::settings::{LeverRequest, Levers, SequenceTile, Settings};
+use crate::settings::{Level, LeverRequest, Levers, Recompute, SequenceTile, Settings};
 
 /// Rows of a tile: enough for a card's products to be as fast as with all rows. In bf16 the feed-forward layer of
 /// Llama-3.1-8B takes some 60 MB for each of its tensors.
 const ROWS: usize = 2048;
 
-/// The request with tiles, if it leaves them open and its samples have more rows than a tile.
+/// The request with tiles, if it leaves them open, its samples are longer than a tile, and blocks may be recomputed.
 pub(crate) fn in_tiles(request: &Request) -> Option<Request> {
-    let is_longer = request.rows(request.micro_batch.unwrap_or(1)) * request.seq_len > ROWS;
-    if request.levers.sequence_tile.is_some() || !is_longer {
+    let may_recompute = request.levers.recompute.is_none_or(|recompute| recompute == Recompute::all(Level::Block));
+    if request.levers.sequence_tile.is_some() || request.seq_len <= ROWS || !may_recompute {
         return None;
     }
     let mut tiled = request.clone();

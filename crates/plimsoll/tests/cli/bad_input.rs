@@ -985,7 +985,7 @@ fn names_of_other_tools_have_hints() {
         ("train --gguf", "`plimsoll export --checkpoint runs/NAME --gguf"),
         ("generate --merge-adapters", "`plimsoll merge --checkpoint runs/NAME"),
         ("generate --wandb", "`plimsoll train --log-to wandb`"),
-        ("train --grpo", "training on preferences or rewards"),
+        ("train --grpo", "training on rewards (GRPO, PPO) is not supported"),
         ("train --lerning-rate 1", "did you mean `--learning-rate`?"),
         ("gpuz", "a similar subcommand exists: 'gpus'"),
     ] {

@@ -386,6 +386,7 @@ fn the_plan_as_a_table() {
         │ lever                      setting              saves   host     time │
         ╞═══════════════════════════════════════════════════════════════════════╡
         │ recompute            off   -                        -      -        - │
+        │ sequence tile        off   -                        -      -        - │
         │ activation offload   off   -                        -      -        - │
         │ optimizer offload    off   -                        -      -        - │
         │ precision            off   -                        -      -        - │
