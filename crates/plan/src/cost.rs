@@ -489,7 +489,7 @@ mod tests {
         let rates = Rates { node_s: 1.0, ..Rates::guess(2) };
         let machine = Machine::of_rates(rates);
         let examples = Op::all_examples().into_iter().filter(|example| matches!(example.op, Op::ByRows(_)));
-        for (example, [tiles, ops]) in examples.zip([[4.0, 5.0], [3.0, 5.0], [2.0, 5.0]]) {
+        for (example, [tiles, ops]) in examples.zip([[4.0, 5.0], [3.0, 5.0], [2.0, 5.0], [3.0, 7.0]]) {
             let types = example.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>();
             let results = example.op.infer(&types).expect("examples are well-typed");
             let io = Io::new(types, &results);

@@ -259,7 +259,7 @@ pub fn in_precision(example: &Example, dtype: DType) -> Option<Example> {
 /// The example with as many operands in half precision as the op supports; `None` if it supports none.
 pub fn in_half(example: &Example, dtype: DType) -> Option<Example> {
     let floats = (0..example.inputs.len()).filter(|&i| example.inputs[i].0.dtype == DType::F32).collect::<Vec<_>>();
-    let mut choices = (1..1u32 << floats.len().min(6)).collect::<Vec<_>>();
+    let mut choices = (1..1u32 << floats.len().min(8)).collect::<Vec<_>>();
     choices.sort_by_key(|choice| std::cmp::Reverse(choice.count_ones()));
     choices.into_iter().find_map(|choice| {
         let mut example = example.clone();

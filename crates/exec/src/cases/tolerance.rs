@@ -45,7 +45,8 @@ fn rounds_between(case: &Case, output: usize) -> f64 {
     }
 }
 
-/// The same for the tensors that the ops of a chain pass to each other, each of which is rounded to 16 bits if the operands are.
+/// The same for the tensors that the ops of a chain pass to each other, each of which is rounded to 16 bits if the operands are,
+/// and to TF32 for the products that read it.
 fn rounds_in_chain(case: &Case) -> f64 {
     let ops = match &case.example.op {
         Op::ByRows(op) => op.chain.ops.len(),
@@ -53,7 +54,8 @@ fn rounds_in_chain(case: &Case) -> f64 {
         _ => return 0.0,
     };
     let half = case.example.inputs.iter().map(|(ty, _)| ty.dtype).find(|dtype| dtype.is_half());
-    half.map_or(0.0, |dtype| ops as f64 * rounding(dtype, 1.0))
+    let dtype = half.or_else(|| case.tf32.then_some(DType::F16));
+    dtype.map_or(0.0, |dtype| ops as f64 * rounding(dtype, 1.0))
 }
 
 /// The same on a processor, which rounds operands of products to `Bf16` only if it has instructions for it.

@@ -53,17 +53,21 @@ fn in_tiles<'c>(mut call: Call, rows: usize, chain_of: impl Fn(usize) -> &'c Cha
                     outputs[place] = parts[part].take();
                 }
             }
+            let mut written = vec![None; results.len()];
             for (index, result) in results.iter_mut().enumerate() {
                 let slot = Slot::Result(index);
-                if let Some(place) = own.outputs.iter().position(|output| *output == slot) {
-                    outputs[place] = Some(&mut result[bytes(slot)]);
+                match own.outputs.iter().position(|output| *output == slot) {
+                    Some(place) => outputs[place] = Some(&mut result[bytes(slot)]),
+                    None if own.inputs.contains(&slot) => written[index] = Some(&result[bytes(slot)]),
+                    None => {}
                 }
             }
             let parts = parts.into_iter().map(|part| part.map(|part| &*part)).collect::<Vec<_>>();
             let input = |&slot: &Slot| {
                 let found = match slot {
                     Slot::Operand(index) => &operands[index][bytes(slot)],
-                    slot => {
+                    Slot::Result(index) => written[index].expect("an op does not write its operands"),
+                    Slot::Inner(_) => {
                         let part =
                             slots.binary_search(&slot).expect("operands of an op are operands of the node, or inner");
                         parts[part].expect("an op does not write its operands")

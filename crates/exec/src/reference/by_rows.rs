@@ -32,7 +32,8 @@ fn compute<'c, F: Real>(call: &RefCall<F>, outputs: &mut [Vec<F>], rows: usize, 
                     Value::Float(all) => Value::Float(all[part(slot)].to_vec()),
                     Value::Int(all) => Value::Int(all[part(slot)].to_vec()),
                 },
-                slot => inner[&slot].clone(),
+                Slot::Result(index) => Value::Float(outputs[index][part(slot)].to_vec()),
+                slot @ Slot::Inner(_) => inner[&slot].clone(),
             };
             let inputs = own.inputs.iter().map(input).collect::<Vec<_>>();
             let mut results = own.outputs.iter().map(|&slot| match slot {

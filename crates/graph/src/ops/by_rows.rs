@@ -10,7 +10,7 @@
 
 use super::chain::{Chain, ChainOp, Slot, Tile};
 use super::{
-    Access, Activation, Add, Example, Fill, Gated, Io, Linear, LinearAdd, Nature, Op, Operation, RmsNorm, Scale,
+    Access, Activation, Add, Example, Fill, Gated, Gelu, Io, Linear, LinearAdd, Nature, Op, Operation, RmsNorm, Scale,
     Target, WeightLayout, accumulating,
 };
 use crate::{Backward, GraphError, TensorType, WeightCodes};
@@ -105,7 +105,8 @@ impl Operation for ByRows {
     }
 
     fn examples() -> Vec<Example> {
-        vec![feed_forward([2, 8, 32], 64, 4), feed_forward([1, 11, 32], 32, 4), adapted([1, 10, 32], 64, 8)]
+        let of_norms = [feed_forward([2, 8, 32], 64, 4), feed_forward([1, 11, 32], 32, 4)];
+        of_norms.into_iter().chain([adapted([1, 10, 32], 64, 8), end_of_block([1, 9, 32], 64, 4)]).collect()
     }
 }
 
@@ -159,7 +160,11 @@ impl Operation for ByRowsGrad {
             let op = Self { first: Arc::new(first), further: Arc::new(further), rows: *rows, accumulate };
             Example { op: op.into(), inputs, ..example }
         };
-        ByRows::examples().into_iter().zip([[true, false], [true, true], [false, false]]).map(with).collect()
+        ByRows::examples()
+            .into_iter()
+            .zip([[true, false], [true, true], [false, false], [true, false]])
+            .map(with)
+            .collect()
     }
 }
 
@@ -213,6 +218,25 @@ fn adapted(x: [usize; 3], width: usize, rows: usize) -> Example {
     let chain = Arc::new(Chain { ops, has_rows: vec![true, true, false, false, false], results_with_rows: 1 });
     let (other, down, up) = ([x[0], x[1], width], [4, x[2]], [width, 4]);
     Example::uniform(ByRows { chain, rows }, &[&x, &other, &[width, x[2]], &down, &up])
+}
+
+/// Everything after attention in a block. The gradient of the sum is that of both its operands: a result that ops read.
+fn end_of_block(x: [usize; 3], width: usize, rows: usize) -> Example {
+    use Slot::{Inner, Operand, Result};
+    let linear = Linear { layout: WeightLayout::InOut, bias: false };
+    let ops = vec![
+        op(linear, &[Operand(0), Operand(2)], &[Inner(0)]),
+        op(Add, &[Operand(1), Inner(0)], &[Inner(1)]),
+        op(RmsNorm { eps: 1e-5, unit_offset: false }, &[Inner(1), Operand(3)], &[Inner(2), Inner(3)]),
+        op(linear, &[Inner(2), Operand(4)], &[Inner(4)]),
+        op(Gelu, &[Inner(4)], &[Inner(5)]),
+        op(linear, &[Inner(5), Operand(5)], &[Inner(6)]),
+        op(Add, &[Inner(1), Inner(6)], &[Result(0)]),
+    ];
+    let has_rows = vec![true, true, false, false, false, false];
+    let chain = Arc::new(Chain { ops, has_rows, results_with_rows: 1 });
+    let (projection, norm, up, down) = ([x[2], x[2]], [x[2]], [x[2], width], [width, x[2]]);
+    Example::uniform(ByRows { chain, rows }, &[&x, &x, &projection, &norm, &up, &down])
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ fn draw_levers(blocks: usize, dice: &mut Dice) -> Levers {
         attention_rows: dice.pick(&[64, 32, 16]),
         precision: dice.pick(&[Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure]),
         base_weights: None,
-        sequence_tile: dice.pick(&[Some(256), None, None, None]),
+        sequence_tile: None,
         optimizer_state: dice.pick(&[StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8]),
         average: dice.pick(&[Some(average), None, None, None]),
         recompute: dice.pick(&[mixed, Recompute::all(first), Recompute::all(first)]),

@@ -591,9 +591,11 @@ fn golden_values_hold_in_bf16_within_its_rounding() {
     for golden in Golden::all() {
         let (gradients, of_losses) = match golden.family {
             "t5 v1.0" => (50.0, 6.0),
-            "t5 v1.1" | "adapters of t5" | "adapters with magnitudes" => (40.0, 6.0),
+            "t5 v1.1" => (40.0, 6.0),
+            // Their gradients are products of small numbers.
+            adapters if adapters.starts_with("adapters") => (40.0, 6.0),
             "gemma3" => (30.0, 12.0),
-            "qwen3" => (20.0, 12.0),
+            "qwen3" | "phi3" => (20.0, 12.0),
             "qwen3 moe" | "qwen3 moe balanced" => (50.0, 12.0),
             "gpt-oss" | "gpt-oss balanced" => (20.0, 12.0),
             _ => (20.0, 6.0),
