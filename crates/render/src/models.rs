@@ -1,6 +1,6 @@
 //! The presets as a table.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_units::Bytes;
 
@@ -40,6 +40,10 @@ pub fn models_table(listed: &[ListedModel], columns: Option<usize>) -> String {
     let Some(columns) = columns.filter(|columns| !fits(*columns)) else { return format!("{wide}\n{NOTE}") };
     let fitted = |mut table: Table| {
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns.min(1000) as u16);
+        // Names of models are copied into commands, so only names of GPUs are wrapped.
+        for column in 0..2 {
+            table.column_mut(column).map(|column| column.set_constraint(ColumnConstraint::ContentWidth));
+        }
         table
     };
     let mut names = Table::new();
@@ -120,7 +124,7 @@ mod tests {
             qlora: Some(least),
         });
         let listed = listed.collect::<Vec<_>>();
-        let [narrow, wide, piped] = [Some(80), Some(200), None].map(|columns| models_table(&listed, columns));
+        let [narrow, wide, piped] = [Some(80), Some(300), None].map(|columns| models_table(&listed, columns));
         let widest = narrow.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(80), "{widest:?} columns:\n{narrow}");
         for model in &listed {
