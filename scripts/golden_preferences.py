@@ -13,9 +13,10 @@ adapters_llama.safetensors does, and:
     rewards.KIND (STEPS, 3) float32      rewards/chosen, rewards/rejected and rewards/accuracies as TRL logs them
 
 and the same tensors of ORPO, whose name ends with .orpo: TRL's with micro-batches of one example, whose mean is the loss of a step. In
-targets.orpo, the tokens of the prompts of chosen answers are targets of the second group: -2 - token. And those of KTOTrainer with the
-loss apo_zero_unpaired, whose name ends with .kto and which have B rows; tokens of disliked answers are targets of the second group.
-rewards.kto has the sums of rewards/chosen and of rewards/rejected divided by B, and the part of liked answers.
+targets.orpo, the tokens of the prompts of chosen answers are targets of the second group: -2 - token. And of KTOTrainer, with KIND in
+kto and apo_zero_unpaired: tokens.judged and targets.judged, which have B rows, with tokens of disliked answers as targets of the second
+group; tokens.mismatched and targets.mismatched, from whose rows the loss kto estimates its divergence; the losses; and as rewards the
+sums of rewards/chosen and of rewards/rejected divided by B, and the part of liked answers.
 
 The metadata contains `config`, the model's config.json, `adapters`, PEFT's adapter_config.json, and `beta`, `smoothing`, `liked` and
 `disliked`, the settings of the losses; `sigmoid` has no smoothing.
@@ -54,6 +55,7 @@ SMOOTHING = 0.1
 LIKED, DISLIKED = 1.5, 0.75
 REWARDS = ["rewards/chosen", "rewards/rejected", "rewards/accuracies"]
 KINDS = ["sigmoid", "robust", "hinge", "ipo"]
+JUDGED_KINDS = ["apo_zero_unpaired", "kto"]
 WORDS = 37
 
 
@@ -118,16 +120,20 @@ class OddsRecorder(ORPOTrainer):
 
 
 class JudgedRecorder(trl.KTOTrainer):
-    """Records the batch, the loss and the rewards of every step."""
+    """Records the batch, the loss and the rewards of every step, and with the loss kto the mismatched batch."""
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
-        self.batches, self.losses, self.rewards = [], [], []
+        self.batches, self.mismatched, self.losses, self.rewards, self.divergences = [], [], [], [], []
 
     def compute_loss(self, model, inputs, *args, **settings):
         self.batches.append(tuple(inputs[name].clone() for name in ("input_ids", "completion_mask", "label")))
+        if "KL_input_ids" in inputs:
+            names = ("KL_input_ids", "KL_completion_mask", "label")
+            self.mismatched.append(tuple(inputs[name].clone() for name in names))
         loss = super().compute_loss(model, inputs, *args, **settings)
         self.losses.append(loss.detach().clone())
+        self.divergences.append(self._metrics["train"]["kl"][-1])
         part = inputs["label"].float().mean().item()
 
         def mean(name: str, of: float) -> float:
@@ -219,7 +225,7 @@ def rows_of_odds(trainer: OddsRecorder) -> tuple[torch.Tensor, torch.Tensor]:
     return all_tokens.view(shape), targets.view(shape)
 
 
-def trained_on_judgments(base) -> tuple[JudgedRecorder, golden.Tensors]:
+def trained_on_judgments(base, loss: str) -> tuple[JudgedRecorder, golden.Tensors]:
     """The same of KTO, on the chosen and the rejected answers of the examples, a third of them liked."""
     rows = [
         {"prompt": row["prompt"], "completion": row["chosen" if at % 3 == 0 else "rejected"], "label": at % 3 == 0}
@@ -227,7 +233,8 @@ def trained_on_judgments(base) -> tuple[JudgedRecorder, golden.Tensors]:
     ]
     with tempfile.TemporaryDirectory() as folder:
         config = trl.KTOConfig(
-            loss_type="apo_zero_unpaired",
+            loss_type=loss,
+            train_sampling_strategy="sequential",
             beta=BETA,
             desirable_weight=LIKED,
             undesirable_weight=DISLIKED,
@@ -246,12 +253,11 @@ def trained_on_judgments(base) -> tuple[JudgedRecorder, golden.Tensors]:
         return trainer, weights
 
 
-def judged_batches(trainer: JudgedRecorder) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens and targets of all steps, padded to one length."""
-    longest = max(tokens.shape[1] for tokens, *_ in trainer.batches)
+def judged_batches(batches: list, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and targets of all steps, padded to this length."""
     all_tokens = torch.zeros(golden.STEPS, B, longest, dtype=torch.int32)
     targets = torch.full_like(all_tokens, -1)
-    for step, (tokens, mask, liked) in enumerate(trainer.batches):
+    for step, (tokens, mask, liked) in enumerate(batches):
         length = tokens.shape[1]
         all_tokens[step, :, :length] = tokens
         grouped = torch.where(liked.bool()[:, None], tokens, -2 - tokens)
@@ -355,11 +361,18 @@ def main(out: Path, data: Path) -> None:
     tensors["rewards.orpo"] = torch.stack(trainer.rewards).view(*of_step, 3).mean(1)
     tensors["tokens.orpo"], tensors["targets.orpo"] = rows_of_odds(trainer)
     print("orpo", [round(loss.item(), 4) for loss in tensors["losses.orpo"]])
-    trainer, weights = trained_on_judgments(golden_decoders.tiny("llama"))
-    assert all(torch.equal(values, tensors[name]) for name, values in weights.items())
-    tensors |= {"losses.kto": torch.stack(trainer.losses), "rewards.kto": torch.stack(trainer.rewards)}
-    tensors["tokens.kto"], tensors["targets.kto"] = judged_batches(trainer)
-    print("kto", [round(loss.item(), 4) for loss in trainer.losses])
+    for kind in JUDGED_KINDS:
+        trainer, weights = trained_on_judgments(golden_decoders.tiny("llama"), kind)
+        assert all(torch.equal(values, tensors[name]) for name, values in weights.items())
+        tensors |= {f"losses.{kind}": torch.stack(trainer.losses), f"rewards.{kind}": torch.stack(trainer.rewards)}
+        print(kind, [round(loss.item(), 4) for loss in trainer.losses])
+    # The loss kto is compared with a divergence of zero in some of the steps, and not in others.
+    print("divergences", [round(divergence, 4) for divergence in trainer.divergences])
+    assert min(trainer.divergences) == 0.0 < max(trainer.divergences)
+    batches_of = {"judged": trainer.batches, "mismatched": trainer.mismatched}
+    longest = max(tokens.shape[1] for batches in batches_of.values() for tokens, *_ in batches)
+    for name, of_steps in batches_of.items():
+        tensors[f"tokens.{name}"], tensors[f"targets.{name}"] = judged_batches(of_steps, longest)
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}, trl {trl.__version__}"
     constants = {"beta": BETA, "smoothing": SMOOTHING, "liked": LIKED, "disliked": DISLIKED}
     settings = {**{name: str(value) for name, value in constants.items()}, "made_with": versions}

@@ -52,6 +52,9 @@ pub struct Batch {
     /// Whether the B samples are examples of preferences. Each has one row of tokens and targets, or two, so that these are
     /// (2B, S): the chosen answer to its prompt, then the rejected one. A sample without targets is padding.
     pub compares: bool,
+    /// If the loss of single answers estimates a reference point, the same prompts with the answers to other ones: as many samples,
+    /// without `mismatched`.
+    pub mismatched: Option<Box<Batch>>,
 }
 
 impl Batch {

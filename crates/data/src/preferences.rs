@@ -19,6 +19,7 @@ use crate::pairs::{Buckets, Grouping};
 use crate::split::{EveryNth, HeldOut};
 use crate::{ChatStore, DataError};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// One example in this many is held out.
 const EXAMPLES_PER_HELD_OUT: u64 = 100;
@@ -31,12 +32,19 @@ pub enum PreferenceRows {
     /// The same, and the prompt of the chosen answer is trained on, with targets of the second group.
     AnswersAndPrompt,
     /// A row for one judged answer, with targets of the second group if it is disliked.
-    Judged,
+    Judged {
+        /// Whether batches have `mismatched` answers.
+        mismatches: bool,
+    },
 }
 
 impl PreferenceRows {
     fn of_example(self) -> usize {
-        if self == Self::Judged { 1 } else { 2 }
+        if self.is_judged() { 1 } else { 2 }
+    }
+
+    fn is_judged(self) -> bool {
+        matches!(self, Self::Judged { .. })
     }
 }
 
@@ -59,6 +67,12 @@ pub struct PreferenceSettings {
 /// the second and end at the third. The second sequence of a judged answer is empty.
 type Bounds = [u64; 3];
 
+/// The positions of the tokens of an example's prompt, and of the answer to the example before, that to the last one for the first.
+fn mismatched(examples: &[Bounds], answers: &[u64], example: usize) -> [Range<u64>; 2] {
+    let other = example.checked_sub(1).unwrap_or(examples.len() - 1);
+    [examples[example][0]..answers[example], answers[other]..examples[other][1]]
+}
+
 /// Batches of preferences: one example in a hundred is held out; of fewer than a hundred, the last.
 #[derive(Debug)]
 pub struct PreferencePairs {
@@ -67,6 +81,8 @@ pub struct PreferencePairs {
     pub settings: PreferenceSettings,
     /// Of each example that is not left out.
     examples: Vec<Bounds>,
+    /// The position of the first token of each example's answer, if batches have mismatched answers.
+    answers: Vec<u64>,
     split: EveryNth,
     grouping: Grouping,
     buckets: Buckets,
@@ -87,13 +103,14 @@ impl PreferencePairs {
         let all = starts.zip(ends.chunks_exact(of_example)).map(|(start, ends)| [start, ends[0], ends[of_example - 1]]);
         let all = all.collect::<Vec<Bounds>>();
         let most = settings.len_max as u64;
-        let (mut examples, mut lengths, mut truncated) = (Vec::new(), BTreeSet::new(), 0);
+        let (mut examples, mut answers, mut lengths, mut truncated) = (Vec::new(), Vec::new(), BTreeSet::new(), 0);
         let mut labels = [false; 2];
         for &[start, middle, end] in &all {
             let longest = (middle - start).max(end - middle);
             let mut trained = vec![false; most.min(middle - start) as usize];
             store.read_trained(start, &mut trained)?;
-            if trained[1..].contains(&true) {
+            if let Some(prompt) = trained[1..].iter().position(|&is_trained| is_trained) {
+                answers.push(start + 1 + prompt as u64);
                 labels[usize::from(trained[0])] = true;
                 truncated += u64::from(longest > most);
                 lengths.insert([longest.min(most) as usize, 1]);
@@ -103,16 +120,26 @@ impl PreferencePairs {
         if examples.is_empty() {
             return Err(DataError::LongPrompts { tokens: settings.len_max });
         }
-        if settings.rows == PreferenceRows::Judged && labels != [true; 2] {
+        if settings.rows.is_judged() && labels != [true; 2] {
             return Err(DataError::OneLabel { label: labels[0] });
         }
         let (kept, left_out) = (examples.len() as u64, (all.len() - examples.len()) as u64);
         let period = settings.held_out.period(EXAMPLES_PER_HELD_OUT);
         let split = period.map_or(EveryNth::all(kept), |period| EveryNth::new(kept, period));
+        match settings.rows {
+            PreferenceRows::Judged { mismatches: true } => {
+                let of_all = (0..examples.len()).map(|example| {
+                    let [prompt, answer] = mismatched(&examples, &answers, example);
+                    (prompt.end - prompt.start + answer.end - answer.start).min(most) as usize
+                });
+                lengths.extend(of_all.map(|tokens| [tokens, 1]));
+            }
+            _ => answers.clear(),
+        }
         let (buckets, shapes) = Buckets::choose(settings.bucket, [settings.len_max, 1], &lengths);
         let shapes = shapes.into_iter().map(|[source_len, _]| Shape { source_len, target_len: None }).collect();
         let grouping = Grouping::new(settings.seed, split.training());
-        Ok(Self { store, settings, examples, split, grouping, buckets, shapes, truncated, left_out })
+        Ok(Self { store, settings, examples, answers, split, grouping, buckets, shapes, truncated, left_out })
     }
 
     /// The tokens of all examples.
@@ -199,21 +226,67 @@ impl PreferencePairs {
                 let tokens = (end - start).min(most) as usize;
                 let at = row * source_len..row * source_len + tokens;
                 let of_prompt = self.settings.rows == PreferenceRows::AnswersAndPrompt && row % 2 == 0;
-                self.read(start, &mut batch.tokens[at.clone()], &mut batch.targets[at], of_prompt)?;
+                let piece = start..start + tokens as u64;
+                self.read(&[piece], &mut batch.tokens[at.clone()], &mut batch.targets[at], of_prompt)?;
                 batch.padding -= tokens as u64;
             }
             batch.truncated += u64::from((middle - start).max(end - middle) > most);
         }
+        if !self.answers.is_empty() {
+            let mut other = batch.mismatched.take().unwrap_or_default();
+            self.fill_mismatched(examples, samples, first, &mut other)?;
+            batch.mismatched = Some(other);
+        }
         Ok(())
     }
 
-    /// Reads a row: its tokens, and as target of each the next one if that is trained on; of the second group if the answer is
-    /// disliked, or if the token is not trained on and `of_prompt`.
-    fn read(&self, start: u64, tokens: &mut [i32], targets: &mut [i32], of_prompt: bool) -> Result<(), DataError> {
-        self.store.tokens().read(start, tokens)?;
+    /// Fills a batch with the prompts of these examples, each followed by another example's answer. Errors: `CacheChanged`.
+    fn fill_mismatched(
+        &self,
+        examples: &[u64],
+        samples: usize,
+        first: u64,
+        batch: &mut Batch,
+    ) -> Result<(), DataError> {
+        let most = self.settings.len_max as u64;
+        let pieces = examples.iter().map(|&example| {
+            let [prompt, answer] = mismatched(&self.examples, &self.answers, example as usize);
+            let room = most - (prompt.end - prompt.start);
+            [prompt, answer.start..answer.end.min(answer.start + room)]
+        });
+        let pieces = pieces.collect::<Vec<_>>();
+        let tokens_of = |pieces: &[Range<u64>]| pieces.iter().map(|piece| (piece.end - piece.start) as usize).sum();
+        let padded = |pieces: &[Range<u64>; 2]| self.buckets.round([tokens_of(pieces), 1])[0];
+        let source_len = pieces.iter().map(padded).max().unwrap_or(1);
+        batch.clear(samples, Shape { source_len, target_len: None }, false, first);
+        batch.set_compared(1);
+        for (row, pieces) in pieces.into_iter().enumerate() {
+            let tokens = tokens_of(&pieces);
+            let at = row * source_len..row * source_len + tokens;
+            self.read(&pieces, &mut batch.tokens[at.clone()], &mut batch.targets[at], false)?;
+            batch.padding -= tokens as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads a row from these pieces of the store: its tokens, and as target of each the next one if that is trained on; of the
+    /// second group if the answer is disliked, or if the token is not trained on and `of_prompt`.
+    fn read(
+        &self,
+        pieces: &[Range<u64>],
+        tokens: &mut [i32],
+        targets: &mut [i32],
+        of_prompt: bool,
+    ) -> Result<(), DataError> {
         let mut trained = vec![false; tokens.len()];
-        self.store.read_trained(start, &mut trained)?;
-        let is_disliked = self.settings.rows == PreferenceRows::Judged && trained[0];
+        let mut read = 0;
+        for piece in pieces {
+            let row = read..read + (piece.end - piece.start) as usize;
+            self.store.tokens().read(piece.start, &mut tokens[row.clone()])?;
+            self.store.read_trained(piece.start, &mut trained[row.clone()])?;
+            read = row.end;
+        }
+        let is_disliked = self.settings.rows.is_judged() && trained[0];
         for (target, (&next, &is_trained)) in targets.iter_mut().zip(tokens[1..].iter().zip(&trained[1..])) {
             *target = match is_trained {
                 true if is_disliked => other_target(next),

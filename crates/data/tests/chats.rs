@@ -1,11 +1,11 @@
 //! Token ids and trained masks of chats match those of transformers for every file format; hostile tables are refused.
 
 use plimsoll_data::{
-    ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataError, DataFormat, Date, PreferenceData, RowNumber,
-    Tokenizer, TokenizerSpec, TrainOn, detect_format, detect_preferences, prepare, prepare_chats, prepare_preferences,
-    resolve,
+    Batch, ChatFormat, ChatSettings, ChatStore, ChatTemplate, DataError, DataFormat, Dataset, Date, HeldOut,
+    PreferenceData, PreferencePairs, PreferenceRows, PreferenceSettings, RowNumber, Tokenizer, TokenizerSpec, TrainOn,
+    detect_format, detect_preferences, prepare, prepare_chats, prepare_preferences, resolve,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -240,4 +240,53 @@ fn preferences_are_tokenized_as_by_trl() {
         });
         assert_eq!(contents(&store), sequences.collect::<Vec<_>>(), "{case}");
     }
+}
+
+/// A batch of KTO has each prompt with the answer to the example before it, which keeps the prompt's own label.
+#[test]
+fn mismatched_answers_are_those_to_the_example_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("rows.jsonl");
+    let rows = [("p", "ab", true), ("qrs", "cdefgh", false), ("t", "i", true)];
+    let row =
+        |(prompt, completion, label)| json!({"prompt": prompt, "completion": completion, "label": label}).to_string();
+    fs::write(&data, rows.map(row).join("\n")).unwrap();
+    let sources = resolve(&[data.to_str().unwrap()], "text").unwrap();
+    let format = detect_preferences(&sources, PreferenceData::Judged).unwrap();
+    let (template, tokenizer) =
+        (ChatTemplate::chatml(Date::of_unix_seconds(0)), Tokenizer::open(&TokenizerSpec::Bytes).unwrap());
+    let batch_of = |len_max, mismatches| {
+        let cache = tempfile::tempdir().unwrap();
+        let kind = PreferenceData::Judged;
+        let store = prepare_preferences(&sources, kind, format, &template, &tokenizer, cache.path(), &|_| {}).unwrap();
+        let rows = PreferenceRows::Judged { mismatches };
+        let settings = PreferenceSettings { len_max, bucket: 1, seed: 1, held_out: HeldOut::Nothing, rows };
+        let dataset = Dataset::Preferences(PreferencePairs::new(store, settings).unwrap());
+        dataset.step(0, 3, 3).unwrap().micro.pop().unwrap()
+    };
+    // Each row's text, and its trained targets: in lower case if they are of the first group, else in upper case.
+    let texts = |batch: &Batch| {
+        let rows = batch.tokens.chunks(batch.source_len).zip(batch.targets.chunks(batch.source_len));
+        let mut texts = rows.map(|(tokens, targets)| {
+            let text = tokens.iter().map(|&token| char::from(token as u8)).filter(|c| c.is_ascii_alphabetic());
+            let trained = targets.iter().map(|&target| match target {
+                -1 => '.',
+                ..-1 => char::from((-2 - target) as u8).to_ascii_uppercase(),
+                _ => char::from(target as u8),
+            });
+            (text.collect::<String>(), trained.filter(char::is_ascii_alphabetic).collect::<String>())
+        });
+        let mut texts = texts.by_ref().collect::<Vec<_>>();
+        texts.sort();
+        texts
+    };
+    let of = |pairs: [(&str, &str); 3]| pairs.map(|(text, trained)| (text.to_owned(), trained.to_owned())).to_vec();
+    let batch = batch_of(64, true);
+    assert_eq!(texts(&batch), of([("pab", "ab"), ("qrscdefgh", "CDEFGH"), ("ti", "i")]));
+    let other = batch.mismatched.expect("the loss needs it");
+    assert_eq!(texts(&other), of([("pi", "i"), ("qrsab", "AB"), ("tcdefgh", "cdefgh")]));
+    assert_eq!((other.real_targets(), other.rows, other.first_sample), (3, 3, batch.first_sample));
+    let cut = batch_of(5, true).mismatched.expect("the loss needs it");
+    assert_eq!(texts(&cut), of([("pi", "i"), ("qrsab", "AB"), ("tcdef", "cdef")]));
+    assert!(batch_of(64, false).mismatched.is_none());
 }

@@ -125,7 +125,8 @@ fn read_chats(folder: &Path, data: &Path, template: &ChatTemplate, train_on: Tra
 
 /// The preferences in a file.
 fn read_preferences(folder: &Path, data: &Path, rows: PreferenceRows) -> Result<(), DataError> {
-    let kind = if rows == PreferenceRows::Judged { PreferenceData::Judged } else { PreferenceData::Paired };
+    let is_judged = matches!(rows, PreferenceRows::Judged { .. });
+    let kind = if is_judged { PreferenceData::Judged } else { PreferenceData::Paired };
     let tokenizer = Tokenizer::open(&TokenizerSpec::Bytes)?;
     let sources = resolve(&[data.to_str().unwrap()], "text")?;
     let (format, template) = (detect_preferences(&sources, kind)?, ChatTemplate::chatml(Date::of_unix_seconds(0)));
@@ -187,7 +188,7 @@ fn preferences() {
     fuzz(&judged.map(|seed| seed.as_bytes().to_vec()), &dictionary, |folder, bytes| {
         let path = folder.join("judged.jsonl");
         fs::write(&path, bytes).unwrap();
-        read_preferences(folder, &path, PreferenceRows::Judged)
+        read_preferences(folder, &path, PreferenceRows::Judged { mismatches: true })
     });
 }
 

@@ -35,6 +35,8 @@ struct Scalars {
     u32 position;
     u32 row;
     float micro_batch_share;
+    float reference_point;
+    u32 unused;
 };
 
 // All are exact except `round_to`, which rounds to nearest, ties to even.

@@ -5,7 +5,7 @@
 #define THREADS 256
 #define WARPS (THREADS / WARP)
 
-enum Kind { SIGMOID, ROBUST, HINGE, IPO, ORPO, APO_ZERO_UNPAIRED };
+enum Kind { SIGMOID, ROBUST, HINGE, IPO, ORPO, SINGLE };
 
 // The largest mean log-probability whose odds are computed.
 #define MOST (-1.0f / (1 << 20))
@@ -62,9 +62,9 @@ __device__ __forceinline__ float of_example(int kind, float beta, float wrong, f
     return loss;
 }
 
-// A single answer's loss with this reward, and its slope in the reward.
-__device__ __forceinline__ float of_single(bool is_liked, float weight, float reward, float &slope) {
-    float up = sigmoid(reward), down = sigmoid(-reward);
+// A single answer's loss with this reward, relative to the reference point, and its slope in the reward.
+__device__ __forceinline__ float of_single(bool is_liked, float weight, float above, float &slope) {
+    float up = sigmoid(above), down = sigmoid(-above);
     slope = (is_liked ? -weight : weight) * up * down;
     return weight * (is_liked ? down : up);
 }
@@ -77,7 +77,7 @@ KERNEL(THREADS) preference_loss(const float *policy, const float *reference, con
     __shared__ float part[WARPS];
     float sums[4] = {}, scale = scalars->loss_scale, slope_scale = scale * scalars->gradient_scale;
     bool is_first = threadIdx.x % WARP == 0;
-    if (kind == APO_ZERO_UNPAIRED) {
+    if (kind == SINGLE) {
 #pragma unroll 1
         for (int row = threadIdx.x / WARP; row < examples; row += WARPS) {
             float of_second, of_first = count(targets + (u64)row * tokens, tokens, of_second);
@@ -86,7 +86,8 @@ KERNEL(THREADS) preference_loss(const float *policy, const float *reference, con
             if (of_first + of_second > 0.0f) {
                 bool is_liked = of_first > 0.0f;
                 float reward = beta * (policy[row] - reference[row]);
-                sums[0] += of_single(is_liked, is_liked ? liked : disliked, reward, slope);
+                float above = reward - scalars->reference_point;
+                sums[0] += of_single(is_liked, is_liked ? liked : disliked, above, slope);
                 sums[is_liked ? 1 : 2] += reward;
                 if (is_liked) sums[3] += 1.0f;
             }

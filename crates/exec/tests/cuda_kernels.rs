@@ -336,7 +336,10 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
     let balance = RouterLoss { coefficient: 0.1, experts_per_token: 2, accumulate: true };
     let preferred = PreferenceLoss { kind: PreferenceKind::Sigmoid, beta: 0.1, smoothing: 0.0 };
     let preferred_grad = PreferenceLossGrad { forward: preferred, accumulate_loss: true };
-    let single = PreferenceLoss { kind: PreferenceKind::ApoZeroUnpaired { liked: 1.0, disliked: 2.0 }, ..preferred };
+    let single = PreferenceLoss {
+        kind: PreferenceKind::Single { liked: 1.0, disliked: 2.0, has_reference_point: true },
+        ..preferred
+    };
     let odds = PreferenceLoss { kind: PreferenceKind::Orpo, ..preferred };
     let mut streaming = vec![
         case(swiglu, &[&[1, 64, 256], x]),

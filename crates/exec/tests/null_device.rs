@@ -246,7 +246,7 @@ impl Case {
         };
         let has_reference = shape.adapters.as_ref().is_some_and(|adapters| adapters.saved.is_empty());
         if has_reference && !model.takes_pairs() && noise.unit() < 0.5 {
-            let single = PreferenceKind::ApoZeroUnpaired { liked: 1.0, disliked: 1.0 };
+            let single = PreferenceKind::Single { liked: 1.0, disliked: 1.0, has_reference_point: true };
             let kind = if seq_len.is_multiple_of(2) { PreferenceKind::Sigmoid } else { single };
             shape.objective.preferences = Some(Preferences { kind, ..Preferences::default() });
         } else if !model.takes_pairs() && seq_len.is_multiple_of(4) {
@@ -361,8 +361,12 @@ fn rehearse(plan: &Plan, order: Order) -> Result<MemoryReport, DeviceError> {
     for id in tensors(plan, Storage::Persistent) {
         device.write(plan, id, &[])?;
     }
-    let step: &[_] =
-        &[(ProgramKind::MicroStep, 1), (ProgramKind::MicroStepAdd, plan.accumulation - 1), (ProgramKind::Update, 1)];
+    let step: &[_] = &[
+        (ProgramKind::Evaluate, if plan.has_reference_point() { plan.accumulation } else { 0 }),
+        (ProgramKind::MicroStep, 1),
+        (ProgramKind::MicroStepAdd, plan.accumulation - 1),
+        (ProgramKind::Update, 1),
+    ];
     let between_steps: &[_] = &[
         (ProgramKind::Evaluate, 1),
         (ProgramKind::EvaluateAverage, 1),

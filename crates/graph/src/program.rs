@@ -239,6 +239,12 @@ impl Graph {
         tensor
     }
 
+    /// Whether a step estimates the reference point of its loss; see [`Op::has_reference_point`].
+    pub fn has_reference_point(&self) -> bool {
+        let step = self.program(ProgramKind::MicroStep);
+        step.is_some_and(|step| step.nodes.iter().any(|node| node.op.has_reference_point()))
+    }
+
     /// Declares a parameter that a model's files store in these pieces.
     pub(crate) fn pieces(
         &mut self,

@@ -44,6 +44,11 @@ impl Objective {
     pub fn rows_of_sample(&self) -> usize {
         if self.preferences.is_some_and(|preferences| preferences.kind.is_paired()) { 2 } else { 1 }
     }
+
+    /// Whether each step runs `evaluate` for each of its micro-batches first, to estimate the reference point.
+    pub fn has_reference_point(&self) -> bool {
+        self.preferences.is_some_and(|preferences| preferences.kind.has_reference_point())
+    }
 }
 
 /// A loss that compares two answers to a prompt, as in DPO (Rafailov et al. 2023) or ORPO (Hong et al. 2024). The reference, if
@@ -176,12 +181,13 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
         of_routers: staged("loss_of_routers"),
     });
     let losses = Losses { total: staged("loss"), terms };
-    let held_out_loss = shape.evaluates.then(|| staged("held_out_loss"));
+    let evaluates = shape.evaluates || shape.objective.has_reference_point();
+    let held_out_loss = evaluates.then(|| staged("held_out_loss"));
     let mut rewards = |name: &str| {
         let ty = TensorType::f32(&[REWARDS]);
         shape.objective.preferences.map(|_| graph.tensor(name, ty, Role::Staging, Storage::Persistent))
     };
-    let rewards = [rewards("rewards"), rewards("held_out_rewards").filter(|_| shape.evaluates)];
+    let rewards = [rewards("rewards"), rewards("held_out_rewards").filter(|_| evaluates)];
     let run = Run { model, weights: &weights, shape, rewards };
     for (number, &lengths) in [longest].iter().chain(&shape.buckets).enumerate() {
         let name = |kind| ProgramName { kind, lengths: (number > 0).then_some(lengths) };

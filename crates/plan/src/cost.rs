@@ -279,7 +279,7 @@ impl Machine {
     /// Predicted time of an optimizer step with `accumulation` micro-batches.
     pub fn step(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> Seconds {
         let mut known = KnownTimes::default();
-        let seconds = Self::programs(accumulation).map(|(kind, repeats)| {
+        let seconds = Self::programs(accumulation, graph.has_reference_point()).map(|(kind, repeats)| {
             let nodes = graph.program(kind).map_or(&[][..], |program| &program.nodes);
             repeats as f64 * self.program(graph, nodes, targets, &mut known)
         });
@@ -299,9 +299,11 @@ impl Machine {
         timeline.end()
     }
 
-    /// The programs of a step, and how often each runs.
-    pub(crate) fn programs(accumulation: usize) -> impl Iterator<Item = (ProgramKind, usize)> {
+    /// The programs of a step, and how often each runs. `estimates`: whether the step estimates the reference point of its loss
+    /// first.
+    pub(crate) fn programs(accumulation: usize, estimates: bool) -> impl Iterator<Item = (ProgramKind, usize)> {
         let programs = [
+            (ProgramKind::Evaluate, if estimates { accumulation } else { 0 }),
             (ProgramKind::MicroStep, 1),
             (ProgramKind::MicroStepAdd, accumulation.saturating_sub(1)),
             (ProgramKind::Update, 1),

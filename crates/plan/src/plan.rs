@@ -232,6 +232,12 @@ impl Plan {
         self.compares() && self.tokens_per_step() == self.global_batch * self.seq_len
     }
 
+    /// Whether a step estimates the reference point of its loss; see [`Op::has_reference_point`].
+    pub fn has_reference_point(&self) -> bool {
+        let step = self.program(ProgramKind::MicroStep);
+        step.is_some_and(|step| step.steps.iter().any(|step| step.op.has_reference_point()))
+    }
+
     /// The queue that runs a step.
     pub fn queue(&self, step: &Step) -> Queue {
         let kind = |memory: MemoryId| self.memories[memory].memory.kind;

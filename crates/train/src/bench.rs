@@ -86,7 +86,7 @@ fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<B
         let tokens = random(0, micro * rows * of_tokens, rows * of_tokens);
         let [of_targets, of_decoder] = [ports.targets, ports.decoder_tokens].map(of_row);
         let targets = random(1, micro * rows * of_targets, rows * of_targets);
-        Batch {
+        let batch = Batch {
             rows,
             source_len,
             target_len,
@@ -98,7 +98,9 @@ fn random_batches(plan: &Plan, vocab_size: usize, seed: u64, step: u64) -> Vec<B
             compares: ports.rewards.is_some(),
             first_sample: (step - 1) * plan.global_batch as u64 + (micro * rows) as u64,
             ..Batch::default()
-        }
+        };
+        let mismatched = plan.has_reference_point().then(|| Box::new(batch.clone()));
+        Batch { mismatched, ..batch }
     };
     (0..plan.accumulation).map(batch).collect()
 }

@@ -1,5 +1,6 @@
 //! Held-out loss.
 
+use crate::reference_point::ReferencePoint;
 use crate::{Engine, TrainError};
 use plimsoll_data::Dataset;
 use plimsoll_graph::ops::REWARDS;
@@ -40,13 +41,31 @@ pub fn evaluate(
     let rows = engine.plan().micro_batch;
     let (mut total, mut predicted, mut rewards) = (0.0, 0u64, [0.0; REWARDS]);
     let mut has_rewards = false;
+    let mut reference_point = ReferencePoint::default();
+    if engine.plan().has_reference_point() {
+        for batch in dataset.held_out_batches(most_samples, rows)? {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(HeldOutLoss::Stopped);
+            }
+            reference_point.add(
+                engine,
+                kind,
+                batch?.mismatched.as_deref().expect("batches of single answers have it"),
+            )?;
+            made();
+        }
+    }
     for batch in dataset.held_out_batches(most_samples, rows)? {
         let batch = batch?;
         if stop.load(Ordering::Relaxed) {
             return Ok(HeldOutLoss::Stopped);
         }
         let count = batch.real_targets();
-        let scalars = Scalars { loss_scale: 1.0 / count.max(1) as f32, ..Scalars::default() };
+        let scalars = Scalars {
+            loss_scale: 1.0 / count.max(1) as f32,
+            reference_point: reference_point.get(),
+            ..Scalars::default()
+        };
         let program = engine.run_batch(kind, &batch, &scalars)?;
         let loss = engine.ports(program).loss.expect("an evaluation yields a loss");
         total += f64::from(engine.read_one(loss)?) * count as f64;

@@ -22,6 +22,7 @@ mod outcome;
 mod pace;
 mod position;
 mod profile;
+mod reference_point;
 mod report;
 mod rewards;
 mod run;

@@ -1,5 +1,6 @@
-//! One training step: its micro-batches, then the update. Not here: the loop and the learning rates (`trainer.rs`).
+//! One training step: the reference point of its loss if it has one, its micro-batches, then the update. Not here: the loop and the learning rates (`trainer.rs`).
 
+use crate::reference_point::ReferencePoint;
 use crate::{Engine, MicroBatch, Pace, TrainError, UnlimitedPace};
 use plimsoll_data::Batch;
 use plimsoll_graph::{ProgramKind, Scalars};
@@ -46,17 +47,27 @@ pub(crate) fn run_paced_step(
 ) -> Result<bool, TrainError> {
     scalars.micro_batch_share = 1.0 / micro_batches.len().max(1) as f32;
     let (begun, mut longest) = (pace.now(), Duration::ZERO);
-    for (micro, batch) in micro_batches.iter().enumerate() {
+    let mismatched = micro_batches.iter().filter_map(|batch| batch.mismatched.as_deref());
+    let estimates = mismatched.map(|batch| (ProgramKind::Evaluate, batch));
+    let first = std::iter::once(ProgramKind::MicroStep);
+    let kinds = first.chain(std::iter::repeat(ProgramKind::MicroStepAdd));
+    let runs = estimates.chain(kinds.zip(micro_batches)).collect::<Vec<_>>();
+    let mut reference_point = ReferencePoint::default();
+    for (index, &(kind, batch)) in runs.iter().enumerate() {
         scalars.first_sample = batch.first_sample;
         let start = pace.now();
-        let program = if micro == 0 { ProgramKind::MicroStep } else { ProgramKind::MicroStepAdd };
-        engine.run_batch(program, batch, &scalars)?;
+        if kind == ProgramKind::Evaluate {
+            reference_point.add(engine, kind, batch)?;
+            scalars.reference_point = reference_point.get();
+        } else {
+            engine.run_batch(kind, batch, &scalars)?;
+        }
         if pace.watches() {
             engine.synchronize()?;
             let took = pace.now().saturating_sub(start);
             longest = longest.max(took);
             pace.micro_batch(MicroBatch { step: scalars.step, took }, stop, emit);
-            let left = micro_batches.len() - 1 - micro;
+            let left = runs.len() - 1 - index;
             if left > 0
                 && stop.load(Ordering::Relaxed)
                 && pace.drops_step(expected.needed(pace.now().saturating_sub(begun), left, longest))

@@ -12,6 +12,8 @@ const CALLS: &[&str] = &[
     "DPOTrainer",
     "from_pretrained",
     "get_peft_model",
+    "KTOConfig",
+    "KTOTrainer",
     "LoraConfig",
     "ORPOConfig",
     "ORPOTrainer",

@@ -39,13 +39,15 @@ fn visit(op: &PreferenceLoss, call: &Call, mut slopes: impl FnMut(usize, &[f64])
     let (targets, columns) = (call.i32(at), call.io.inputs[at].columns());
     let beta = f64::from(op.beta);
     let (mut total, mut rewards) = (0.0, [0.0; REWARDS]);
-    if let PreferenceKind::ApoZeroUnpaired { liked, disliked } = op.kind {
+    if let PreferenceKind::Single { liked, disliked, .. } = op.kind {
+        let reference_point = f64::from(call.scalars.reference_point);
         for (row, targets) in targets.chunks_exact(columns).enumerate() {
             if targets.iter().all(|&target| target == -1) {
                 continue;
             }
             let reward = beta * (f64::from(policy[row]) - f64::from(call.f32(1)[row]));
-            let [up, down] = [(-softplus(-reward)).exp(), (-softplus(reward)).exp()];
+            let above = reward - reference_point;
+            let [up, down] = [(-softplus(-above)).exp(), (-softplus(above)).exp()];
             let (loss, slope) = if targets.iter().any(|&target| target >= 0) {
                 rewards[0] += reward;
                 rewards[2] += 1.0;
@@ -124,7 +126,7 @@ fn loss_and_slopes(op: &PreferenceLoss, ratios: [f64; 2], tokens: [f64; 2]) -> (
         }
         PreferenceKind::Hinge if margin < 1.0 => (1.0 - margin, -1.0),
         PreferenceKind::Hinge => (0.0, 0.0),
-        PreferenceKind::Orpo | PreferenceKind::ApoZeroUnpaired { .. } => unreachable!("not a loss of two log-ratios"),
+        PreferenceKind::Orpo | PreferenceKind::Single { .. } => unreachable!("not a loss of two log-ratios"),
         PreferenceKind::Ipo => {
             let off = ratios[0] / tokens[0] - ratios[1] / tokens[1] - 0.5 / beta;
             return (off * off, [2.0 * off / tokens[0], -2.0 * off / tokens[1]]);

@@ -185,7 +185,7 @@ pub struct Operands<'a> {
 }
 
 /// Bytes of `struct Scalars` of `kernels/common.cuh`.
-const STRUCT_BYTES: usize = 56;
+const STRUCT_BYTES: usize = 64;
 
 /// Offsets after that struct of the values that a library of products reads: alpha, which is the scale of the loss
 /// times that of gradients, and zero and one for beta.
@@ -202,6 +202,8 @@ pub fn device_scalars(scalars: &Scalars) -> [u8; STRUCT_BYTES + 16] {
         scalars.position,
         scalars.row,
         scalars.micro_batch_share.to_bits(),
+        scalars.reference_point.to_bits(),
+        0,
     ];
     let of_products = [scalars.loss_scale * scalars.gradient_scale, 0.0, 1.0, 0.0];
     let mut bytes = [0; STRUCT_BYTES + 16];

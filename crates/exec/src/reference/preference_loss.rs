@@ -28,7 +28,7 @@ fn of_example(op: &PreferenceLoss, ratios: [f64; 2], tokens: [f64; 2]) -> (f64, 
             (((1.0 - e) * right - e * wrong) / (1.0 - 2.0 * e), of_margin(slope / (1.0 - 2.0 * e)))
         }
         PreferenceKind::Hinge => ((1.0 - margin).max(0.0), of_margin(if margin < 1.0 { -1.0 } else { 0.0 })),
-        PreferenceKind::Orpo | PreferenceKind::ApoZeroUnpaired { .. } => unreachable!("not a loss of two log-ratios"),
+        PreferenceKind::Orpo | PreferenceKind::Single { .. } => unreachable!("not a loss of two log-ratios"),
         PreferenceKind::Ipo => {
             let off = ratios[0] / tokens[0] - ratios[1] / tokens[1] - 1.0 / (2.0 * beta);
             (off * off, [2.0 * off / tokens[0], -2.0 * off / tokens[1]])
@@ -55,13 +55,14 @@ fn of_odds(beta: f64, answers: [(f64, f64); 2], prompt: (f64, f64)) -> (f64, [f6
 }
 
 /// The loss of a single answer with this log-ratio, its slope, and its part of the rewards.
-fn of_single(op: &PreferenceLoss, ratio: f64, is_liked: bool) -> (f64, f64, [f64; REWARDS]) {
-    let PreferenceKind::ApoZeroUnpaired { liked, disliked } = op.kind else { unreachable!("a loss of two answers") };
+fn of_single(op: &PreferenceLoss, reference_point: f64, ratio: f64, is_liked: bool) -> (f64, f64, [f64; REWARDS]) {
+    let PreferenceKind::Single { liked, disliked, .. } = op.kind else { unreachable!("a loss of two answers") };
     let reward = f64::from(op.beta) * ratio;
+    let above = reward - reference_point;
     let (weight, toward) = if is_liked { (f64::from(liked), -1.0) } else { (f64::from(disliked), 1.0) };
-    let slope = toward * weight * f64::from(op.beta) * sigmoid(reward) * sigmoid(-reward);
+    let slope = toward * weight * f64::from(op.beta) * sigmoid(above) * sigmoid(-above);
     let rewards = if is_liked { [reward, 0.0, 1.0] } else { [0.0, reward, 0.0] };
-    (weight * sigmoid(toward * reward), slope, rewards)
+    (weight * sigmoid(toward * above), slope, rewards)
 }
 
 /// The sums of losses and rewards, and the slopes of all log-probabilities of the policy, none of them scaled.
@@ -78,7 +79,7 @@ fn of_all<F: Real>(op: &PreferenceLoss, call: &RefCall<F>) -> (f64, [f64; REWARD
             let [is_liked, is_disliked] = [|t| t >= 0, |t| t < -1].map(|is_of_group| tokens(row, is_of_group) > 0.0);
             if is_liked || is_disliked {
                 let ratio = policy[row].to_f64() - call.f(1)[row].to_f64();
-                let (of_loss, slope, of_row) = of_single(op, ratio, is_liked);
+                let (of_loss, slope, of_row) = of_single(op, f64::from(call.scalars.reference_point), ratio, is_liked);
                 loss += of_loss;
                 slopes[row] = slope;
                 rewards.iter_mut().zip(of_row).for_each(|(sum, value)| *sum += value);

@@ -64,6 +64,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         learning_rate: 1e-3,
         first_sample: u64::from(noise.word()),
         loss_scale: 0.5,
+        reference_point: 0.2,
         ..Scalars::default()
     };
     let case = |op: Op, shapes: &[&[usize]]| Example {
@@ -107,7 +108,7 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
     };
     let preference = PreferenceLoss { kind: PreferenceKind::Sigmoid, beta: 0.7, smoothing };
     let without_reference = PreferenceLoss { kind: PreferenceKind::Orpo, beta: 0.7, smoothing: 0.0 };
-    let single = PreferenceKind::ApoZeroUnpaired { liked: 0.5, disliked: 2.0 };
+    let single = PreferenceKind::Single { liked: 0.5, disliked: 2.0, has_reference_point: true };
     let single = PreferenceLoss { kind: single, beta: 0.7, smoothing: 0.0 };
     let (split, of_rows) = (causal, [b, 2]);
     let scaling = [RopeScaling::None, RopeScaling::Linear { factor: 4.0 }][noise.below(2)].clone();

@@ -52,6 +52,7 @@ impl Example {
             learning_rate: 1e-2,
             first_sample: 5,
             loss_scale: 0.25,
+            reference_point: 0.3,
             ..Scalars::default()
         };
         Self { op: op.into(), inputs, state: Fill::Uniform, scalars }

@@ -94,6 +94,8 @@ pub struct Scalars {
     /// Additional factor of the gradients, by which the optimizer divides: a power of two that keeps small ones
     /// representable in half precision.
     pub gradient_scale: f32,
+    /// The reward that single answers are compared with; zero unless the loss estimates it.
+    pub reference_point: f32,
     /// In sampling, the position of the first input token.
     pub position: u32,
     /// In sampling, the index of the input row to compute logits for.
@@ -111,6 +113,7 @@ impl Default for Scalars {
             loss_scale: 1.0,
             micro_batch_share: 1.0,
             gradient_scale: 1.0,
+            reference_point: 0.0,
             position: 0,
             row: 0,
         }

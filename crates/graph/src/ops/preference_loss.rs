@@ -32,25 +32,33 @@ pub enum PreferenceKind {
     /// (d - 1/(2β))², where d is the difference of the mean log-ratios of both answers' tokens. Source: Azar et al. 2023
     /// (arXiv:2310.12036), eq. 17, with means as in TRL.
     Ipo,
-    /// Of single answers, with the reward r of each: `liked` · σ(-r) if it is liked, else `disliked` · σ(r). Source: D'Oosterlinck
-    /// et al. 2024 (arXiv:2408.06266), eq. 7, for single answers as in TRL.
-    ApoZeroUnpaired {
+    /// Of single answers, with the reward r of each and z, `Scalars::reference_point`: `liked` · σ(z - r) if it is liked, else
+    /// `disliked` · σ(r - z). Source: Ethayarajh et al. 2024 (arXiv:2402.01306), eq. 7 and 8; with a z of zero, D'Oosterlinck et
+    /// al. 2024 (arXiv:2408.06266), eq. 7, for single answers as in TRL.
+    Single {
         /// The weight of liked answers, above zero.
         liked: f32,
         /// The weight of disliked answers, above zero.
         disliked: f32,
+        /// Whether z is estimated in each step: the mean reward of answers to other prompts, at least zero. Otherwise z is zero.
+        has_reference_point: bool,
     },
 }
 
 impl PreferenceKind {
     /// Whether an example has two answers.
     pub fn is_paired(self) -> bool {
-        !matches!(self, Self::ApoZeroUnpaired { .. })
+        !matches!(self, Self::Single { .. })
     }
 
     /// Whether the model is compared with a reference.
     pub fn has_reference(self) -> bool {
         self != Self::Orpo
+    }
+
+    /// Whether each step estimates `Scalars::reference_point`.
+    pub fn has_reference_point(self) -> bool {
+        matches!(self, Self::Single { has_reference_point: true, .. })
     }
 
     /// Whether prompts are trained on too.
@@ -64,7 +72,7 @@ impl PreferenceKind {
 /// of which a row has no targets are absent.
 /// policy, reference: (2N,) log-probabilities, targets: (2N, T) integers, -1 for no target -> loss: (1,), rewards: (3,), the
 /// sums described at [`REWARDS`] times `Scalars::loss_scale`.
-/// If the loss is `ApoZeroUnpaired`, each row is an example: policy, reference: (N,), targets: (N, T), which are of the second group
+/// If the loss is `Single`, each row is an example: policy, reference: (N,), targets: (N, T), which are of the second group
 /// if the answer is disliked.
 /// If the loss is `Orpo`, the operands are policy: (2N, 2), whose second column is that of the prompt, the second group of
 /// [`grouped_target`](super::grouped_target), and targets; the reward of an answer is β times the mean log-probability of its
@@ -101,7 +109,7 @@ impl PreferenceLoss {
             let [policy, targets] = operands(op, inputs)?;
             (policy, None, targets)
         };
-        if let PreferenceKind::ApoZeroUnpaired { liked, disliked } = self.kind
+        if let PreferenceKind::Single { liked, disliked, .. } = self.kind
             && ![liked, disliked].iter().all(|weight| *weight > 0.0 && weight.is_finite())
         {
             let problem = format!("weights of {liked} and {disliked}");
@@ -122,6 +130,18 @@ impl PreferenceLoss {
         let sums = TensorType::f32(sums);
         expect_type(op, "policy", policy, &sums)?;
         reference.map_or(Ok(()), |reference| expect_type(op, "reference", reference, &sums))
+    }
+}
+
+impl Op {
+    /// Whether this is a loss that compares with `Scalars::reference_point`, which each step then estimates first, by running
+    /// `evaluate` for each micro-batch on answers to other prompts.
+    pub fn has_reference_point(&self) -> bool {
+        match self {
+            Self::PreferenceLoss(loss) => loss.kind.has_reference_point(),
+            Self::PreferenceLossGrad(grad) => grad.forward.kind.has_reference_point(),
+            _ => false,
+        }
     }
 }
 
@@ -159,13 +179,14 @@ impl Operation for PreferenceLoss {
     }
 
     fn examples() -> Vec<Example> {
-        use PreferenceKind::{ApoZeroUnpaired, Hinge, Ipo, Orpo, Robust, Sigmoid};
+        use PreferenceKind::{Hinge, Ipo, Orpo, Robust, Sigmoid, Single};
         let case = |kind, beta, smoothing, [rows, tokens]: [usize; 2]| {
             let shapes: [&[usize]; 3] = [&[rows], &[rows], &[rows, tokens]];
             Example::uniform(Self { kind, beta, smoothing }, &shapes).fill(2, Fill::Target(3))
         };
         let single = |beta, [rows, tokens]: [usize; 2]| {
-            let op = Self { kind: ApoZeroUnpaired { liked: 1.5, disliked: 0.75 }, beta, smoothing: 0.0 };
+            let kind = Single { liked: 1.5, disliked: 0.75, has_reference_point: true };
+            let op = Self { kind, beta, smoothing: 0.0 };
             Example::uniform(op, &[&[rows], &[rows], &[rows, tokens]]).fill(2, Fill::Grouped(3))
         };
         let without_reference = |beta, [rows, tokens]: [usize; 2]| {

@@ -51,23 +51,23 @@ impl ObjectiveName {
     }
 }
 
-/// A loss of single answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Losses of single answers, by TRL's names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum KtoLossName {
+    /// KTO: rewards are compared with those of answers to other prompts
+    #[default]
+    Kto,
+    /// APO-zero: rewards are compared with zero
+    #[value(name = "apo_zero_unpaired")]
     ApoZeroUnpaired,
 }
 
-/// TRL's name of [`KtoLossName::ApoZeroUnpaired`].
-const APO_ZERO_UNPAIRED: &str = "apo_zero_unpaired";
-
-/// Errors: another name; TRL's other loss.
-fn kto_loss(name: &str) -> Result<KtoLossName, String> {
-    match name {
-        APO_ZERO_UNPAIRED => Ok(KtoLossName::ApoZeroUnpaired),
-        "kto" => Err(format!(
-            "Plimsoll does not estimate the divergence that the loss `kto` needs; use `{APO_ZERO_UNPAIRED}`"
-        )),
-        _ => Err(format!("is not `{APO_ZERO_UNPAIRED}`")),
+impl KtoLossName {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Kto => "kto",
+            Self::ApoZeroUnpaired => "apo_zero_unpaired",
+        }
     }
 }
 
@@ -132,8 +132,8 @@ pub(super) struct ObjectiveArgs {
     /// DPO: the loss of a pair of answers [default: sigmoid]
     #[arg(long, value_name = "NAME", value_enum)]
     pub dpo_loss: Option<DpoLossName>,
-    /// KTO: the loss of an answer; `apo_zero_unpaired` is the only one, and needs to be named
-    #[arg(long, value_name = "NAME", value_parser = kto_loss)]
+    /// KTO: the loss of an answer [default: kto]
+    #[arg(long, value_name = "NAME")]
     pub kto_loss: Option<KtoLossName>,
     /// KTO: the weight of answers whose `label` is true [default: 1]
     #[arg(long, value_name = "X", value_parser = positive_number)]
@@ -194,7 +194,7 @@ impl ObjectiveArgs {
             settings.insert("dpo_loss".into(), json!(self.dpo_loss.unwrap_or(DpoLossName::Sigmoid).name()));
         }
         if self.objective == ObjectiveName::Kto {
-            settings.insert("kto_loss".into(), json!(APO_ZERO_UNPAIRED));
+            settings.insert("kto_loss".into(), json!(self.kto_loss.unwrap_or_default().name()));
             for (key, weight) in [
                 ("kto_desirable_weight", self.kto_desirable_weight),
                 ("kto_undesirable_weight", self.kto_undesirable_weight),
@@ -213,7 +213,8 @@ impl ObjectiveArgs {
             ObjectiveName::Kto => {
                 let weight = |weight: Option<f64>| weight.unwrap_or(1.0) as f32;
                 let (liked, disliked) = (weight(self.kto_desirable_weight), weight(self.kto_undesirable_weight));
-                PreferenceKind::ApoZeroUnpaired { liked, disliked }
+                let has_reference_point = self.kto_loss.unwrap_or_default() == KtoLossName::Kto;
+                PreferenceKind::Single { liked, disliked, has_reference_point }
             }
             ObjectiveName::Sft | ObjectiveName::Dpo => self.dpo_loss.map_or(usual.kind, DpoLossName::kind),
         };
@@ -241,11 +242,7 @@ impl ObjectiveArgs {
                     .hint("add `--objective kto`, or omit it"));
             }
         }
-        if is_kto && self.kto_loss.is_none() {
-            return Err(Failure::bad_flag("`--objective kto` needs the name of its loss")
-                .hint(format!("add `--kto-loss {APO_ZERO_UNPAIRED}`")));
-        }
-        if let PreferenceKind::ApoZeroUnpaired { liked, disliked } = kind
+        if let PreferenceKind::Single { liked, disliked, .. } = kind
             && !(liked.is_normal() && disliked.is_normal())
         {
             return Err(Failure::bad_flag("a weight of KTO is out of range").hint("use weights around 1"));

@@ -76,13 +76,18 @@ fn files_for_training_on_preferences_run_as_they_are() {
                      _component_: torchtune.rlhf.loss.DPOLoss\n  beta: 0.2\n  label_smoothing: 0\n";
     let trl = "model_name_or_path: gpt2\nuse_peft: true\nlora_r: 8\nbeta: 0.3\nmax_length: 512\n";
     let lora = format!("{factory}finetuning_type: lora\n");
+    let lora_kto = lora.replace("stage: dpo", "stage: kto");
     for (name, file) in [
         ("a.yml", format!("{BEGUN}adapter: lora\nrl: dpo\nrl_beta: 0.1\ndpo_loss_type: [ipo]\n")),
         ("i.yml", format!("{BEGUN}adapter: lora\nrl: ipo\nrl_beta: 0.1\n")),
         ("o.yml", format!("{BEGUN}rl: orpo\norpo_alpha: 0.1\n")),
+        ("k.yml", format!("{BEGUN}adapter: lora\nrl: kto\nkto_desirable_weight: 0.2\nkto_undesirable_weight: 1.0\n")),
+        ("lk.yaml", format!("{lora_kto}pref_beta: 0.1\nkto_chosen_weight: 1.0\nkto_rejected_weight: 1.5\n")),
         ("l.yaml", format!("{lora}pref_beta: 0.1\npref_loss: hinge\ndpo_label_smoothing: 0\n")),
         ("lo.yaml", format!("{factory}finetuning_type: full\npref_loss: orpo\n")),
         ("t.yaml", torchtune.to_owned()),
+        ("kto.yaml", format!("{trl}loss_type: kto\ndesirable_weight: 1.0\nundesirable_weight: 1.5\n")),
+        ("apo.yaml", format!("{trl}loss_type: apo_zero_unpaired\n")),
         ("trl.yaml", format!("{trl}loss_type: robust\nlabel_smoothing: 0.1\n")),
     ] {
         sandbox.write(name, file);
@@ -112,7 +117,6 @@ fn files_for_other_training_on_preferences_are_refused_in_a_line() {
                      loss:\n  _component_: torchtune.rlhf.loss.SimPOLoss\n";
     for (name, file, said_of) in [
         ("a.yml", format!("{BEGUN}rl: simpo\nrl_beta: 0.1\ncpo_alpha: 0.1\n"), "line 9: `rl: simpo`"),
-        ("k.yml", format!("{BEGUN}rl: kto\nkto_desirable_weight: 1.0\n"), "line 9: `rl: kto`"),
         (
             "r.yml",
             format!("{BEGUN}reward_model: true\ncenter_rewards_coefficient: 0.1\n"),

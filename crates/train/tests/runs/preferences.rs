@@ -18,13 +18,14 @@ const FIRST_STEP: f64 = 1e-5;
 /// Tolerance after several steps, in which AdamW amplifies rounding.
 const LATER_STEPS: f64 = 2e-4;
 
-const KINDS: [(&str, PreferenceKind); 6] = [
+const KINDS: [(&str, PreferenceKind); 7] = [
     ("sigmoid", PreferenceKind::Sigmoid),
     ("robust", PreferenceKind::Robust),
     ("hinge", PreferenceKind::Hinge),
     ("ipo", PreferenceKind::Ipo),
     ("orpo", PreferenceKind::Orpo),
-    ("kto", PreferenceKind::ApoZeroUnpaired { liked: 1.5, disliked: 0.75 }),
+    ("kto", PreferenceKind::Single { liked: 1.5, disliked: 0.75, has_reference_point: true }),
+    ("apo_zero_unpaired", PreferenceKind::Single { liked: 1.5, disliked: 0.75, has_reference_point: false }),
 ];
 
 /// The stored results of TRL.
@@ -93,7 +94,7 @@ impl Golden {
 fn of_batches(kind: PreferenceKind) -> &'static str {
     match kind {
         PreferenceKind::Orpo => ".orpo",
-        PreferenceKind::ApoZeroUnpaired { .. } => ".kto",
+        PreferenceKind::Single { .. } => ".judged",
         _ => "",
     }
 }
@@ -101,7 +102,7 @@ fn of_batches(kind: PreferenceKind) -> &'static str {
 /// A run with TRL's weights.
 fn engine(golden: &Golden, kind: PreferenceKind, micro_batch: usize, levers: &Levers) -> (Graph, Engine) {
     let model = ModelConfig::from_json(&golden.metadata["config"]).expect("the config of transformers");
-    if let PreferenceKind::ApoZeroUnpaired { liked, disliked } = kind {
+    if let PreferenceKind::Single { liked, disliked, .. } = kind {
         assert_eq!([liked, disliked], ["liked", "disliked"].map(|name| golden.number(name)));
     }
     let [.., seq_len] = golden.shape(&format!("tokens{}", of_batches(kind)));
@@ -131,24 +132,25 @@ fn engine(golden: &Golden, kind: PreferenceKind, micro_batch: usize, levers: &Le
 fn ten_steps_on_preferences_are_trls() {
     let golden = Golden::read();
     let levers = Levers { recompute: Recompute::all(Level::Block), ..Levers::default() };
-    for ((name, kind), micro_batch) in KINDS.into_iter().zip([4, 1, 2, 4, 2, 1]) {
-        let of = |what: &str| golden.ints(&format!("{what}{}", of_batches(kind)));
-        let (tokens, targets) = (of("tokens"), of("targets"));
+    for ((name, kind), micro_batch) in KINDS.into_iter().zip([4, 1, 2, 4, 2, 2, 1]) {
+        let of = |end: &str| ["tokens", "targets"].map(|what| golden.ints(&format!("{what}{end}")));
+        let batches = of(of_batches(kind));
+        let mismatched = kind.has_reference_point().then(|| of(".mismatched"));
         let (graph, mut engine) = engine(&golden, kind, micro_batch, &levers);
         let losses = golden.doubles(&format!("losses.{name}"));
-        let of_step = tokens.len() / losses.len();
+        let of_step = batches[0].len() / losses.len();
         let of_batch = of_step * micro_batch / 4;
         let expected = golden.doubles(&format!("rewards.{name}"));
         for (step, &loss) in losses.iter().enumerate() {
             let at = step * of_step..(step + 1) * of_step;
-            let feed = |program: ProgramKind, part: usize, samples: usize, engine: &mut Engine| {
+            let mut reference_point = 0.0;
+            let mut feed = |batches: &[Vec<i32>; 2], program: ProgramKind, part: usize, scalars: &Scalars| {
                 let ports = graph.program(program).expect("a program with a batch").ports.clone();
-                let of = |values: &[i32]| values[at.clone()][part * of_batch..][..of_batch].to_vec();
-                for (port, values) in [(ports.tokens, of(&tokens)), (ports.targets, of(&targets))] {
-                    engine.write(port.expect("it is fed"), bytemuck::cast_slice(&values)).expect("a tensor");
+                for (port, values) in [ports.tokens, ports.targets].into_iter().zip(batches) {
+                    let values = &values[at.clone()][part * of_batch..][..of_batch];
+                    engine.write(port.expect("it is fed"), bytemuck::cast_slice(values)).expect("a tensor");
                 }
-                let scalars = Scalars { loss_scale: 1.0 / samples as f32, ..Scalars::default() };
-                engine.run(program, &scalars).expect("a sound plan runs");
+                engine.run(program, scalars).expect("a sound plan runs");
                 let mut read = |port, count| {
                     let mut values = vec![0.0; count];
                     engine.read(port, &mut values).expect("a tensor of this size");
@@ -156,15 +158,23 @@ fn ten_steps_on_preferences_are_trls() {
                 };
                 (read(ports.loss.expect("a loss"), 1), read(ports.rewards.expect("rewards"), 3))
             };
+            for part in (0..4 / micro_batch).filter(|_| mismatched.is_some()) {
+                let batches = mismatched.as_ref().expect("it is some");
+                let scalars = Scalars { loss_scale: 0.25, ..Scalars::default() };
+                reference_point += feed(batches, ProgramKind::Evaluate, part, &scalars).1[..2].iter().sum::<f64>();
+            }
+            let reference_point = reference_point.max(0.0) as f32;
+            let scalars =
+                |samples: usize| Scalars { loss_scale: 1.0 / samples as f32, reference_point, ..Scalars::default() };
             let tolerance = if step == 0 { FIRST_STEP } else { LATER_STEPS };
             let held_out = (0..4 / micro_batch).map(|part| {
-                feed(ProgramKind::Evaluate, part, micro_batch, &mut engine).0[0] / (4 / micro_batch) as f64
+                feed(&batches, ProgramKind::Evaluate, part, &scalars(micro_batch)).0[0] / (4 / micro_batch) as f64
             });
             assert_close(&format!("{name}, step {step}, held out"), &[held_out.sum()], &[loss], tolerance);
             let mut found = Default::default();
             for part in 0..4 / micro_batch {
                 let program = if part == 0 { ProgramKind::MicroStep } else { ProgramKind::MicroStepAdd };
-                found = feed(program, part, 4, &mut engine);
+                found = feed(&batches, program, part, &scalars(4));
             }
             assert_close(&format!("{name}, step {step}, loss"), &found.0, &[loss], tolerance);
             assert_close(

@@ -137,7 +137,7 @@ pub fn adapted() -> Vec<(&'static str, Setup)> {
         Setup { model: model.clone(), shape, ..plain.clone() }.with_rows()
     };
     let adapters = Adapters { layers, dropout: 0.1, ..Adapters::default() };
-    let single = PreferenceKind::ApoZeroUnpaired { liked: 1.0, disliked: 0.5 };
+    let single = PreferenceKind::Single { liked: 1.0, disliked: 0.5, has_reference_point: true };
     let single = Preferences { kind: single, beta: 0.5 };
     let odds = Preferences { kind: PreferenceKind::Orpo, ..Preferences::default() };
     let with_reference = on_preferences(Preferences::default(), Some(adapters.clone()));
@@ -233,7 +233,8 @@ fn pairs(seed: u64, negatives: Option<usize>) -> Pairs {
 
 /// Answers of several lengths, of which those that repeat the prompt's first letter are chosen; some rows are cut.
 fn compared(seed: u64, rows: PreferenceRows) -> PreferencePairs {
-    let data = if rows == PreferenceRows::Judged { PreferenceData::Judged } else { PreferenceData::Paired };
+    let is_judged = matches!(rows, PreferenceRows::Judged { .. });
+    let data = if is_judged { PreferenceData::Judged } else { PreferenceData::Paired };
     let (folder, sources, tokenizer) = made_up("jsonl", |i| {
         let (prompt, chosen, rejected) = (words(1 + i % 3, i), "a".repeat(1 + i % 9), words(1 + i % 13, i + 2));
         if data == PreferenceData::Judged {
@@ -396,7 +397,9 @@ impl Setup {
                 self.seed,
                 match kind {
                     PreferenceKind::Orpo => PreferenceRows::AnswersAndPrompt,
-                    PreferenceKind::ApoZeroUnpaired { .. } => PreferenceRows::Judged,
+                    PreferenceKind::Single { has_reference_point, .. } => {
+                        PreferenceRows::Judged { mismatches: has_reference_point }
+                    }
                     _ => PreferenceRows::Answers,
                 },
             ));

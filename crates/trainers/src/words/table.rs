@@ -97,12 +97,15 @@ const OBJECTIVES: &[(&str, &[Assignment])] = &[
     ("dpo", &[(Setting::Objective, "dpo")]),
     ("dpoconfig", &[(Setting::Objective, "dpo")]),
     ("ipo", &[(Setting::Objective, "dpo"), (Setting::DpoLoss, "ipo")]),
+    ("kto", &[(Setting::Objective, "kto")]),
+    ("ktoconfig", &[(Setting::Objective, "kto")]),
     ("orpo", &[(Setting::Objective, "orpo")]),
     ("orpoconfig", &[(Setting::Objective, "orpo")]),
 ];
 
 /// LLaMA-Factory's stages.
-const STAGES: &[(&str, &[Assignment])] = &[("sft", &[]), ("pt", &[]), ("dpo", &[(Setting::Objective, "dpo")])];
+const STAGES: &[(&str, &[Assignment])] =
+    &[("sft", &[]), ("pt", &[]), ("dpo", &[(Setting::Objective, "dpo")]), ("kto", &[(Setting::Objective, "kto")])];
 
 /// LLaMA-Factory's losses of preferences.
 const PREFERENCE_LOSSES: &[(&str, &[Assignment])] = &[
@@ -119,6 +122,8 @@ const TRL_LOSSES: &[(&str, &[Assignment])] = &[
     ("robust", &[(Setting::Objective, "dpo"), (Setting::DpoLoss, "robust")]),
     ("hinge", &[(Setting::Objective, "dpo"), (Setting::DpoLoss, "hinge")]),
     ("ipo", &[(Setting::Objective, "dpo"), (Setting::DpoLoss, "ipo")]),
+    ("kto", &[(Setting::Objective, "kto"), (Setting::KtoLoss, "kto")]),
+    ("apo_zero_unpaired", &[(Setting::Objective, "kto"), (Setting::KtoLoss, "apo_zero_unpaired")]),
 ];
 
 /// Hugging Face's schedules, which end at zero, and torchtune's schedule.
@@ -339,6 +344,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("deepspeed*", &[], Nothing(Reason::OptimizerOffload)),
     ("default_system", &[Ignored(&[LlamaFactory])], Instead(&[], Reason::NoSystemPrompt)),
     ("default_system_message", &[Ignored(&[Axolotl])], Instead(&[], Reason::NoSystemPrompt)),
+    ("desirable_weight", &[], Name(Setting::KtoDesirableWeight)),
     ("device", &[Ignored(&[Axolotl, Torchtune])], Own),
     ("device_map", &[Ignored(&[Axolotl, LlamaFactory, Unsloth])], Nothing(Reason::OneDevice)),
     ("diffusion", &[], Missing(Reason::OtherTraining)),
@@ -554,6 +560,10 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
     ("kl_coeff", &[], Missing(Reason::NoPreferences)),
     ("kt_*", &[Unmodeled(&[LlamaFactory], NOT_MODELED)], Missing(Reason::OtherTraining)),
     ("kto_*", &[Unmodeled(&[Axolotl, LlamaFactory], PREFERENCE_TRAINING)], Missing(Reason::NoPreferences)),
+    ("kto_chosen_weight", &[Unmodeled(&[LlamaFactory], PREFERENCE_TRAINING)], Name(Setting::KtoDesirableWeight)),
+    ("kto_desirable_weight", &[Unmodeled(&[Axolotl], PREFERENCE_TRAINING)], Name(Setting::KtoDesirableWeight)),
+    ("kto_rejected_weight", &[Unmodeled(&[LlamaFactory], PREFERENCE_TRAINING)], Name(Setting::KtoUndesirableWeight)),
+    ("kto_undesirable_weight", &[Unmodeled(&[Axolotl], PREFERENCE_TRAINING)], Name(Setting::KtoUndesirableWeight)),
     ("label_names", &[Ignored(SHARED)], Nothing(Reason::AllFilesRead)),
     ("label_smoothing_factor", &[Unmodeled(SHARED, LOGIT_TEMPORARIES)], Name(Setting::LabelSmoothing)),
     ("lang", &[Ignored(&[HuggingFace, LlamaFactory])], Unknown),
@@ -1052,6 +1062,7 @@ pub(super) const WORDS: &[(&str, &[Memory], Meaning)] = &[
         Nothing(Reason::NoRemoteCode),
     ),
     ("type_of_model", &[Ignored(&[Axolotl])], Unknown),
+    ("undesirable_weight", &[], Name(Setting::KtoUndesirableWeight)),
     ("unfrozen_parameters", &[Unmodeled(&[Axolotl], ALL_WEIGHTS_TRAINED)], Missing(Reason::FreezeInstead)),
     ("unk_token", &[Ignored(&[Axolotl])], Unknown),
     ("unsloth_*", &[Unmodeled(&[Axolotl], UNSLOTH_KERNELS)], Unknown),

@@ -13,7 +13,7 @@ fn number(kind: PreferenceKind) -> usize {
         PreferenceKind::Hinge => 2,
         PreferenceKind::Ipo => 3,
         PreferenceKind::Orpo => 4,
-        PreferenceKind::ApoZeroUnpaired { .. } => 5,
+        PreferenceKind::Single { .. } => 5,
     }
 }
 
@@ -22,7 +22,7 @@ fn parts(op: &PreferenceLoss, accumulate: bool, slopes: Option<u64>, operands: &
     // Losses without a reference have no operand for it.
     let at = if op.kind.has_reference() { 2 } else { 1 };
     let [liked, disliked] = match op.kind {
-        PreferenceKind::ApoZeroUnpaired { liked, disliked } => [liked, disliked],
+        PreferenceKind::Single { liked, disliked, .. } => [liked, disliked],
         _ => [0.0; 2],
     };
     let (targets, reference) = (operands.io.inputs[at], if at == 2 { operands.inputs[1] } else { 0 });

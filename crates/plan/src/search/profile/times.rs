@@ -80,7 +80,8 @@ impl StepTimes {
     ) -> Self {
         let mut times = Times::new(request, graph);
         let micro_step = micro_step(graph).map(|index| &*graph.programs[index].nodes);
-        let programs = Machine::programs(request.global_batch / micro_batch).map(|(kind, repeats)| {
+        let programs = Machine::programs(request.global_batch / micro_batch, graph.has_reference_point());
+        let programs = programs.map(|(kind, repeats)| {
             // The first micro-step of several does what the others do.
             let nodes = graph.program(kind).map_or(&[][..], |program| &program.nodes);
             let is_micro_step = kind != ProgramKind::Update;

@@ -94,7 +94,9 @@ impl TrainArgs {
             );
         }
         let rows = match kind {
-            PreferenceKind::ApoZeroUnpaired { .. } => PreferenceRows::Judged,
+            PreferenceKind::Single { has_reference_point, .. } => {
+                PreferenceRows::Judged { mismatches: has_reference_point }
+            }
             _ if kind.trains_prompts() => PreferenceRows::AnswersAndPrompt,
             _ => PreferenceRows::Answers,
         };
