@@ -137,7 +137,7 @@ impl Loaded {
             Some(arena) => arena,
             None => CardArena::take(context, plan, own_memory)?,
         };
-        let mut notes = algorithms.as_ref().map_or_else(Vec::new, Algorithms::notes);
+        let mut notes = Vec::new();
         let in_process = plan.memories.map(|id, planned| if id == MemoryId::DEVICE { 0 } else { planned.peak_bytes });
         let reserved = supply.reserve(&in_process).and_then(|arenas| HostSide::new(context, plan, arenas));
         let (host, refused) = match reserved {
@@ -173,7 +173,11 @@ impl Loaded {
             notes,
         };
         match loaded.get_ready(plan, options, is_new) {
-            Ok(()) => Ok(loaded),
+            Ok(()) => {
+                let of_products = loaded.algorithms.as_ref().map_or_else(Vec::new, Algorithms::notes);
+                loaded.notes.splice(..0, of_products);
+                Ok(loaded)
+            }
             Err(error) => {
                 *kept = Some(loaded.take_arena()).filter(|_| !is_new);
                 Err(no_room(error))
@@ -184,7 +188,11 @@ impl Loaded {
     fn get_ready(&mut self, plan: &Plan, options: CudaOptions, is_new: bool) -> Result<(), DeviceError> {
         self.make_streams(plan)?;
         self.prepare(plan)?;
-        self.try_products(plan, options.autotune, is_new)?;
+        while !self.try_products(plan, options.autotune, is_new)? {
+            self.programs.clear();
+            self.kernels = kernels_of(&self.context, plan, options, self.algorithms.as_mut())?;
+            self.prepare(plan)?;
+        }
         if options.graphs {
             self.capture()?;
         }
@@ -238,7 +246,9 @@ impl Loaded {
     /// Runs a product of zeros for each of the library's shapes: the library loads kernels at their first use, and
     /// their memory must be allocated before the first step. If requested, times each algorithm and chooses the
     /// fastest. In an arena that is not new, the operands are what is there, and the results are gradients or transient.
-    fn try_products(&mut self, plan: &Plan, tunes: bool, is_new: bool) -> Result<(), DeviceError> {
+    /// Returns whether all products can run: algorithms that can't are excluded, which may leave products to kernels that are
+    /// not loaded.
+    fn try_products(&mut self, plan: &Plan, tunes: bool, is_new: bool) -> Result<bool, DeviceError> {
         let mut tried = Vec::<&ReadyProduct>::new();
         for product in self.programs.iter().flat_map(ReadyProgram::products) {
             if !tried.iter().any(|other| other.is_alike(product)) {
@@ -246,7 +256,7 @@ impl Loaded {
             }
         }
         if tried.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         self.context.count_request();
         let (address, bytes) = (self.arena.memory.address(), self.arena.memory.bytes());
@@ -255,23 +265,35 @@ impl Loaded {
             // SAFETY: these bytes are the arena, which exists until the stream is done.
             unsafe { self.device().clear(address, bytes) }?;
         }
-        let Some(algorithms) = self.algorithms.as_ref().filter(|_| tunes) else {
+        let (stream, mut can_run) = (self.streams.device(), true);
+        let algorithms = self.algorithms.as_mut().expect("a library has the products");
+        if !tunes {
             for product in tried {
                 // SAFETY: the programs were prepared for these arenas.
-                unsafe { self.device().multiply(product) }?;
+                if !unsafe { stream.try_product(product) }? {
+                    algorithms.exclude(product);
+                    can_run = false;
+                }
             }
-            return Ok(self.device().synchronize()?);
-        };
-        let timer = Timer::new(&self.context, self.device())?;
-        let mut fastest = Vec::with_capacity(tried.len());
+            stream.synchronize()?;
+            return Ok(can_run);
+        }
+        let timer = Timer::new(&self.context, stream)?;
         for product in tried {
+            let candidates = algorithms.candidates(product).map_err(CudaError::from)?;
             // SAFETY: as above.
-            fastest.extend(unsafe { timer.fastest(algorithms.candidates(product).map_err(CudaError::from)?) }?);
+            let (fastest, failed) = unsafe { timer.fastest(candidates) }?;
+            failed.iter().for_each(|product| algorithms.exclude(product));
+            match fastest {
+                Some(fastest) => algorithms.prefer(&fastest),
+                None => can_run = false,
+            }
         }
         drop(timer);
-        let algorithms = self.algorithms.as_mut().expect("just used");
-        fastest.iter().for_each(|product| algorithms.prefer(product));
-        self.prepare(plan)
+        if can_run {
+            self.prepare(plan)?;
+        }
+        Ok(can_run)
     }
 
     /// The algorithms of the library's products.

@@ -87,6 +87,15 @@ impl Stream {
         Ok(unsafe { product.start(self.handle) }?)
     }
 
+    /// Starts a product if its algorithm can run on this card. Returns whether it can. Errors: the library fails otherwise.
+    ///
+    /// # Safety
+    /// As for [`start`](Self::start).
+    pub(super) unsafe fn try_product(&self, product: &ReadyProduct) -> Result<bool, CudaError> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { product.can_run(self.handle) }?)
+    }
+
     /// Starts a kernel.
     fn launch(&self, launch: &ReadyLaunch) -> Result<(), CallError> {
         let bytes = launch.arguments.bytes();

@@ -113,6 +113,32 @@ fn a_product_without_an_algorithm_is_computed_by_a_kernel() {
     }
 }
 
+/// The next algorithm computes a product whose algorithm fails on the card, and if none is left, a built-in kernel.
+#[test]
+fn a_product_whose_algorithm_fails_is_computed_by_another_one() {
+    let Some(machine) = Machine::stand_in("") else { return };
+    let run = Run::of(gpt2());
+    let (expected, _) = run.on_processor();
+    let all_fail = (1..=400).map(|call| format!("fail=cublasLtMatmul:{call}:15")).collect::<Vec<_>>().join(";");
+    for (faults, tunes, words) in [
+        ("fail=cublasLtMatmul:1:15", false, "can't run the algorithm that it recommends for products of"),
+        ("fail=cublasLtMatmul:1:8;fail=cublasLtMatmul:3:14", false, "another algorithm computes them"),
+        ("fail=cublasLtMatmul:1:15", true, "another algorithm computes them"),
+        (&*all_fail, false, "has no algorithm for products of"),
+        (&*all_fail, true, "has no algorithm for products of"),
+    ] {
+        machine.reset(faults);
+        let options = CudaOptions { autotune: tunes, ..CudaOptions::default() };
+        let mut device = device(&machine, options).expect("the stand-in's");
+        let (losses, _) = run.train(&mut device, CARD).expect("trains");
+        assert!(distance(&losses, &expected) < 1e-4, "{losses:?}, not {expected:?}");
+        let notes = device.notes();
+        assert!(notes.len() == 1 && notes[0].contains(words), "{notes:?}");
+        drop(device);
+        assert_eq!(machine.held(), (0, 0));
+    }
+}
+
 /// Functions of the library that a run calls, except those that free objects.
 const FUNCTIONS: [&str; 9] = [
     "cublasLtCreate",

@@ -5,6 +5,7 @@ use crate::streams::talk;
 use clap::Args;
 use plimsoll_exec::cuda::{CUBLAS_LIBRARY, CublasLt, CublasLtError, CudaDevice, Driver, OLDEST_CUBLAS_LT, cublas_lt};
 use plimsoll_graph::Products;
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf, absolute};
 use std::str::FromStr;
 
@@ -96,10 +97,22 @@ pub(super) fn give_first(card: &mut CudaDevice) {
     if Driver::find().is_ok_and(Driver::is_stand_in) && std::env::var_os(CUBLAS_LIBRARY).is_none() {
         return;
     }
+    let is_named = std::env::var_os(CUBLAS_LIBRARY).is_some();
+    let skipped = |path: &Path, error| talk(format_args!("skipping {}: {error}", path.display()));
+    let mut libraries = Vec::new();
     for path in cublas_lt() {
-        match CublasLt::open(&path).and_then(|library| card.use_library(library)) {
+        match CublasLt::open(&path) {
+            Ok(library) => libraries.push(library),
+            Err(error) => skipped(&path, error),
+        }
+    }
+    // Names of files seldom have the minor version.
+    libraries.sort_by_key(|library| Reverse(library.version()));
+    for library in libraries {
+        let is_for_card = if is_named { Ok(()) } else { library.has_kernels_for(card.card().compute_capability) };
+        match is_for_card.and_then(|()| card.use_library(library)) {
             Ok(()) => return,
-            Err(error) => talk(format_args!("skipping {}: {error}", path.display())),
+            Err(error) => skipped(library.path(), error),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::library::{AlgorithmBits, CublasLtError, HeuristicResult, NOT_SUPPORTE
 use super::product::ReadyProduct;
 use super::shape::ProductShape;
 use crate::cuda::product::Product;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -38,6 +38,8 @@ pub(in crate::cuda) struct Algorithms {
     kept: BTreeMap<ProductShape, Option<AlgorithmBits>>,
     /// The algorithms of each shape, the chosen one first; empty if the library has none.
     known: BTreeMap<ProductShape, Vec<AlgorithmBits>>,
+    /// The shapes of which an algorithm failed.
+    failed: BTreeSet<ProductShape>,
     notes: Vec<String>,
 }
 
@@ -56,7 +58,15 @@ impl Algorithms {
             Some((kept, None)) => (kept.by_shape(), vec![]),
             None => (BTreeMap::new(), vec![]),
         };
-        Self { handle: handle.clone(), tf32, workspace_bytes, kept, known: BTreeMap::new(), notes }
+        Self {
+            handle: handle.clone(),
+            tf32,
+            workspace_bytes,
+            kept,
+            known: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            notes,
+        }
     }
 
     /// Chooses an algorithm for this product's shape, unless there is one already. Returns whether there is one.
@@ -103,6 +113,15 @@ impl Algorithms {
         self.known.insert(*product.shape(), vec![product.algorithm()]);
     }
 
+    /// Excludes this product's algorithm, which the library offered and can't run. Its shape then has the next one, if there is
+    /// one.
+    pub(in crate::cuda) fn exclude(&mut self, product: &ReadyProduct) {
+        self.failed.insert(*product.shape());
+        if let Some(known) = self.known.get_mut(product.shape()) {
+            known.retain(|algorithm| *algorithm != product.algorithm());
+        }
+    }
+
     /// The choices, including the kept ones of other shapes.
     pub(in crate::cuda) fn choices(&self) -> ProductChoices {
         let mut all = self.kept.clone();
@@ -111,16 +130,22 @@ impl Algorithms {
         choices_on(&self.handle, all.collect())
     }
 
-    /// Notes for the user: new choices for refused algorithms, and products without an algorithm.
+    /// Notes for the user: new choices for refused algorithms, algorithms that failed, and products without an algorithm.
     pub(in crate::cuda) fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
-        let without =
-            self.known.iter().filter(|(_, known)| known.is_empty()).map(|(shape, _)| shape).collect::<Vec<_>>();
-        notes.extend(without.first().map(|first| {
+        let (without, with) = self.known.iter().partition::<Vec<_>, _>(|(_, known)| known.is_empty());
+        let replaced = with.into_iter().filter(|(shape, _)| self.failed.contains(shape)).collect::<Vec<_>>();
+        for (shapes, problem, solution) in [
+            (replaced, "can't run the algorithm that it recommends", "another algorithm computes them"),
+            (without, "has no algorithm", "the built-in kernels compute them"),
+        ] {
             let others =
-                if without.len() == 1 { String::new() } else { format!(" and {} other shapes", without.len() - 1) };
-            format!("cuBLASLt has no algorithm for products of {first}{others}: the built-in kernels compute them")
-        }));
+                if shapes.len() < 2 { String::new() } else { format!(" and {} other shapes", shapes.len() - 1) };
+            let note = |(first, _): &(&ProductShape, _)| {
+                format!("cuBLASLt {problem} for products of {first}{others}: {solution}")
+            };
+            notes.extend(shapes.first().map(note));
+        }
         notes
     }
 

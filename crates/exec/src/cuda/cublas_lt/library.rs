@@ -12,9 +12,12 @@ pub const OLDEST_CUBLAS_LT: (u32, u32) = (11, 0);
 /// `cublasStatus_t`
 pub(super) type Status = u32;
 
-/// `CUBLAS_STATUS_SUCCESS`, `CUBLAS_STATUS_ALLOC_FAILED`, `CUBLAS_STATUS_NOT_SUPPORTED`
+/// `CUBLAS_STATUS_SUCCESS` and other statuses of these names.
 pub(super) const SUCCESS: Status = 0;
 const ALLOC_FAILED: Status = 3;
+const INVALID_VALUE: Status = 7;
+const ARCH_MISMATCH: Status = 8;
+const INTERNAL_ERROR: Status = 14;
 pub(super) const NOT_SUPPORTED: Status = 15;
 
 /// Any of the library's objects: handle, description, layout, preference.
@@ -67,6 +70,18 @@ pub enum CublasLtError {
         /// The oldest supported version.
         needed: (u32, u32),
     },
+    /// It is older than the card, for which it has no kernels.
+    #[error("{} is too old for compute capability {}.{}: it is version {}.{}, {}.{} is needed", path.display(), card.0, card.1, version.0, version.1, needed.0, needed.1)]
+    TooOldForCard {
+        /// The library.
+        path: PathBuf,
+        /// Its version, major and minor.
+        version: (u32, u32),
+        /// The oldest version with kernels for the card.
+        needed: (u32, u32),
+        /// The card's compute capability, major and minor.
+        card: (u8, u8),
+    },
     /// A function failed.
     #[error("cuBLASLt failed: {function} gives {}{}", words(*status), of.as_ref().map_or(String::new(), |of| format!(", for the product {of}")))]
     Failed {
@@ -84,6 +99,11 @@ impl CublasLtError {
     pub(in crate::cuda) fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Failed { status: ALLOC_FAILED, .. })
     }
+
+    /// Whether a product can't be computed by its algorithm on this card, though the library offers it.
+    pub(super) fn is_of_algorithm(&self) -> bool {
+        matches!(self, Self::Failed { status: INVALID_VALUE | ARCH_MISMATCH | INTERNAL_ERROR | NOT_SUPPORTED, .. })
+    }
 }
 
 /// The name of a status.
@@ -91,11 +111,11 @@ fn words(status: Status) -> String {
     let name = match status {
         1 => "NOT_INITIALIZED",
         ALLOC_FAILED => "ALLOC_FAILED",
-        7 => "INVALID_VALUE",
-        8 => "ARCH_MISMATCH",
+        INVALID_VALUE => "INVALID_VALUE",
+        ARCH_MISMATCH => "ARCH_MISMATCH",
         11 => "MAPPING_ERROR",
         13 => "EXECUTION_FAILED",
-        14 => "INTERNAL_ERROR",
+        INTERNAL_ERROR => "INTERNAL_ERROR",
         NOT_SUPPORTED => "NOT_SUPPORTED",
         16 => "LICENSE_ERROR",
         other => return format!("status {other}"),
@@ -196,6 +216,28 @@ impl CublasLt {
     pub fn version(&self) -> (u32, u32, u32) {
         self.version
     }
+
+    /// Checks that the library has kernels for a card of this compute capability. Errors: `TooOldForCard`.
+    pub fn has_kernels_for(&self, card: (u8, u8)) -> Result<(), CublasLtError> {
+        let (version, needed) = ((self.version.0, self.version.1), oldest_for(card));
+        if version >= needed {
+            return Ok(());
+        }
+        Err(CublasLtError::TooOldForCard { path: self.path.clone(), version, needed, card })
+    }
+}
+
+/// The oldest version with kernels for a compute capability. Source: NVIDIA's release notes of the CUDA releases that
+/// introduce each (11.1, 11.8, 12.8 and 12.9), and the versions of cuBLAS in these.
+fn oldest_for(card: (u8, u8)) -> (u32, u32) {
+    match card {
+        (..=7, _) | (8, ..=5) => OLDEST_CUBLAS_LT,
+        (8, ..=8) => (11, 3),
+        (8, _) | (9, _) => (11, 11),
+        (10, ..=2) | (12, 0) => (12, 8),
+        (10..=12, _) => (12, 9),
+        _ => (13, 0),
+    }
 }
 
 /// 13.1.0 is encoded as 130100, and 11.6.5 as 11605.
@@ -214,6 +256,13 @@ mod tests {
         assert_eq!(version_of(11_605), (11, 6, 5));
         assert_eq!(version_of(120_503), (12, 5, 3));
         assert_eq!(version_of(130_100), (13, 1, 0));
+    }
+
+    #[test]
+    fn newer_cards_need_newer_libraries() {
+        let cards = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0), (12, 1)];
+        let needed = [(11, 0), (11, 0), (11, 3), (11, 11), (11, 11), (12, 8), (12, 8), (12, 9)];
+        assert_eq!(cards.map(oldest_for), needed);
     }
 
     #[test]

@@ -62,6 +62,19 @@ impl ReadyProduct {
         self.shape == other.shape
     }
 
+    /// Whether its algorithm can run on this card, by enqueuing it on a stream. Errors: as of [`start`](Self::start), for other
+    /// reasons.
+    ///
+    /// # Safety
+    /// As for [`start`](Self::start).
+    pub(in crate::cuda) unsafe fn can_run(&self, stream: CUstream) -> Result<bool, CublasLtError> {
+        // SAFETY: the caller's promise.
+        match unsafe { self.start(stream) } {
+            Err(error) if error.is_of_algorithm() => Ok(false),
+            started => started.map(|()| true),
+        }
+    }
+
     /// Enqueues it on a stream. Errors: the library's, with the product.
     ///
     /// # Safety

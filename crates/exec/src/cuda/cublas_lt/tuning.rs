@@ -1,6 +1,5 @@
 //! Finds the fastest of several algorithms on the card.
 
-use super::library::{CublasLtError, NOT_SUPPORTED};
 use super::product::ReadyProduct;
 use crate::cuda::context::Context;
 use crate::cuda::error::CudaError;
@@ -24,27 +23,31 @@ impl<'a> Timer<'a> {
         Ok(Self { stream, begin: Event::timed(context)?, end: Event::timed(context)? })
     }
 
-    /// The fastest of these, the first one if several are equally fast; `None` if the library can run none of them.
-    /// Errors: one fails.
+    /// The fastest of these, the first one if several are equally fast, and those that the library can't run. Errors: one fails
+    /// for another reason.
     ///
     /// # Safety
     /// Their addresses are in memory that exists until the stream is done.
     pub(in crate::cuda) unsafe fn fastest(
         &self,
         candidates: Vec<ReadyProduct>,
-    ) -> Result<Option<ReadyProduct>, CudaError> {
+    ) -> Result<(Option<ReadyProduct>, Vec<ReadyProduct>), CudaError> {
+        let mut failed = Vec::new();
         let mut best = None::<(f32, ReadyProduct)>;
         for candidate in candidates {
             // SAFETY: the caller's promise.
             let time = match unsafe { self.time(&candidate) } {
-                Err(CudaError::CublasLt(CublasLtError::Failed { status: NOT_SUPPORTED, .. })) => continue,
+                Err(CudaError::CublasLt(error)) if error.is_of_algorithm() => {
+                    failed.push(candidate);
+                    continue;
+                }
                 timed => timed?,
             };
             if best.as_ref().is_none_or(|(shortest, _)| time < *shortest) {
                 best = Some((time, candidate));
             }
         }
-        Ok(best.map(|(_, fastest)| fastest))
+        Ok((best.map(|(_, fastest)| fastest), failed))
     }
 
     /// Milliseconds of several runs, after one that loads the kernel.
