@@ -5,7 +5,7 @@ use super::context::Context;
 use super::driver::call;
 use super::error::{CallError, CudaError};
 use super::launch::Launch;
-use super::modules::ptx;
+use super::modules::{ptx, with_kernels};
 use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
@@ -87,7 +87,7 @@ impl Module {
         entries: &Entries,
     ) -> Result<(Self, Vec<(String, Kernel)>), CudaError> {
         let mut log = vec![0u8; 4096];
-        let loaded = Self::compile(context, name, &mut log).and_then(|module| {
+        let loaded = Self::compile(context, name, entries, &mut log).and_then(|module| {
             let kernels = entries.iter().map(|(entry, shared)| Ok((entry.clone(), module.kernel(entry, *shared)?)));
             let kernels = kernels.collect::<Result<Vec<_>, CallError>>()?;
             Ok((module, kernels))
@@ -102,10 +102,16 @@ impl Module {
         })
     }
 
-    fn compile(context: &Arc<Context>, name: &'static str, log: &mut [u8]) -> Result<Self, CallError> {
+    fn compile(
+        context: &Arc<Context>,
+        name: &'static str,
+        entries: &Entries,
+        log: &mut [u8],
+    ) -> Result<Self, CallError> {
         let text = ptx(name, context.card().compute_capability);
         let text = text.unwrap_or_else(|| panic!("no PTX of {name} for {:?}", context.card()));
-        let text = CString::new(text.into_owned()).expect("PTX is text");
+        let text = with_kernels(&text, |kernel| entries.contains_key(kernel));
+        let text = CString::new(text).expect("PTX is text");
         context.enter()?;
         context.count_request();
         let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
