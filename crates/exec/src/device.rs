@@ -160,6 +160,11 @@ pub trait Device {
         Err(DeviceError::BadStep { step: "exchange".to_owned(), problem })
     }
 
+    /// Bytes of the host's arena that the driver pinned, if that is not all of it: copies of the rest are slower.
+    fn pinned_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Notes for the user about the loaded plan.
     fn notes(&self) -> Vec<String> {
         Vec::new()

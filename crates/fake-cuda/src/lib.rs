@@ -18,6 +18,7 @@
 //! | `wrong=gelu_f32` | the kernel's first result is wrong |
 //! | `context=`, `module=` | memory used by a context and a module |
 //! | `cublas=130100` | the version of cuBLASLt; its functions fail as the driver's do: `fail=cublasLtMatmul:2:13` |
+//! | `registrable=` | the host's own memory that can be pinned, in KiB |
 //! | `mapping=0` | no virtual memory management |
 //! | `mode=3` | compute mode: 0 shared, 2 prohibited, 3 exclusive; for a call that fails because of another process use `fail=` |
 //! | `execution=late` | operations run when the host waits for them; `eager`: immediately |

@@ -108,6 +108,16 @@ pub struct SafeDevice {
     pub why: String,
 }
 
+/// How much of the host's memory a device's driver pins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinLimit {
+    /// The device.
+    pub device: String,
+    /// What it pinned of a run's memory when it refused more.
+    #[serde(rename = "bytes")]
+    pub pinned: Bytes,
+}
+
 /// All failures that are remembered.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceFailures {
@@ -115,6 +125,9 @@ pub struct DeviceFailures {
     pub failures: Vec<DeviceFailure>,
     /// Devices whose runs have safe settings.
     pub safe: Vec<SafeDevice>,
+    /// Devices whose drivers pinned less of the host's memory than a run wanted.
+    #[serde(default)]
+    pub pinned: Vec<PinLimit>,
 }
 
 impl DeviceFailures {
@@ -187,12 +200,29 @@ impl DeviceFailures {
         self.safe.iter().find(|safe| safe.device == device)
     }
 
+    /// What a device's driver pins of the host's memory, if it refused more.
+    pub fn pin_limit(&self, device: &str) -> Option<Bytes> {
+        self.pinned.iter().find(|limit| limit.device == device).map(|limit| limit.pinned)
+    }
+
+    /// Records how much of a run's host memory a device's driver pinned; `None` if all of it, which was `wanted`. A limit below that
+    /// is refuted.
+    pub fn set_pin_limit(&mut self, device: &str, pinned: Option<Bytes>, wanted: Bytes) {
+        self.pinned.retain(|limit| limit.device != device || pinned.is_none() && limit.pinned >= wanted);
+        self.pinned.extend(pinned.map(|pinned| PinLimit { device: device.to_owned(), pinned }));
+        let surplus = self.pinned.len().saturating_sub(MOST);
+        self.pinned.drain(..surplus);
+    }
+
     /// Forgets everything about a device, or about all. Returns how many entries that were.
     pub fn forget(&mut self, device: Option<&str>) -> usize {
-        let before = self.failures.len() + self.safe.len();
-        self.failures.retain(|failure| device.is_some_and(|device| failure.device != device));
-        self.safe.retain(|safe| device.is_some_and(|device| safe.device != device));
-        before - self.failures.len() - self.safe.len()
+        let count = |known: &Self| known.failures.len() + known.safe.len() + known.pinned.len();
+        let before = count(self);
+        let keeps = |of: &str| device.is_some_and(|device| of != device);
+        self.failures.retain(|failure| keeps(&failure.device));
+        self.safe.retain(|safe| keeps(&safe.device));
+        self.pinned.retain(|limit| keeps(&limit.device));
+        before - count(self)
     }
 
     fn forget_old(&mut self, now: Seconds) {
@@ -249,6 +279,20 @@ mod tests {
         assert_eq!(limit(&memory, 1.0), Some(Bytes((15 * 15) << 26)), "only what is refuted is forgotten");
         memory.succeed("other card", Bytes::gib(80), at(1.0));
         assert_eq!(memory.failures.len(), 1);
+    }
+
+    #[test]
+    fn a_pin_limit_counts_until_more_is_pinned_or_it_is_forgotten() {
+        let mut memory = DeviceFailures::default();
+        memory.set_pin_limit("card", Some(Bytes::gib(1)), Bytes::gib(4));
+        memory.set_pin_limit("other card", Some(Bytes::gib(2)), Bytes::gib(4));
+        memory.set_pin_limit("card", None, Bytes::mib(512));
+        assert_eq!(memory.pin_limit("card"), Some(Bytes::gib(1)), "a smaller run refutes nothing");
+        memory.set_pin_limit("card", None, Bytes::gib(2));
+        assert_eq!((memory.pin_limit("card"), memory.pin_limit("other card")), (None, Some(Bytes::gib(2))));
+        memory.set_pin_limit("other card", Some(Bytes::gib(3)), Bytes::gib(4));
+        assert_eq!(memory.pin_limit("other card"), Some(Bytes::gib(3)));
+        assert_eq!((memory.forget(Some("card")), memory.forget(None)), (0, 1));
     }
 
     #[test]

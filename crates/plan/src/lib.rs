@@ -37,7 +37,7 @@ pub use curve::{CurvePoint, curve, saved_with_more};
 pub use effects::{LeverEffect, lever_effects};
 pub use elastic::{BudgetRange, ElasticBudget, HeldMemory, MemoryAction, MemoryReading, OnPressure, Refusal};
 pub use explain::{Alive, Moment, alike, moment_of_peak};
-pub use failures::{DeviceFailure, DeviceFailures, FailureKind, SafeDevice, SafeLevel};
+pub use failures::{DeviceFailure, DeviceFailures, FailureKind, PinLimit, SafeDevice, SafeLevel};
 pub use find::{MOST_WORKERS, RuleOfThumb, first_that_fits, largest_that_fits, most_workers, rule_of_thumb, shared};
 pub use layout::lay_out;
 pub use levers::{Change, NodeSet, default_head_chunk, divisors, head_chunk_choices, recompute_ladder};

@@ -13,6 +13,7 @@ use plimsoll_graph::{
     WeightCodes,
 };
 use plimsoll_plan::{Plan, validate};
+use plimsoll_units::Bytes;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -99,6 +100,11 @@ impl Engine {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The part of the plan's host memory that the driver pinned, if that is not all of it: copies of the rest are slower.
+    pub fn pinned(&self) -> Option<Bytes> {
+        self.device.pinned_bytes().map(Bytes)
     }
 
     /// Notes for the user on how the plan was loaded.

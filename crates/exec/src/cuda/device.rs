@@ -241,6 +241,11 @@ impl Device for CudaDevice {
         Err(refused)
     }
 
+    fn pinned_bytes(&self) -> Option<u64> {
+        let host = &self.loaded.as_ref()?.host;
+        Some(host.pinning().pinned_bytes()).filter(|pinned| *pinned < host.bytes())
+    }
+
     fn notes(&self) -> Vec<String> {
         self.loaded.as_ref().map_or_else(Vec::new, |loaded| loaded.notes.clone())
     }

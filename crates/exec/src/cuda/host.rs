@@ -6,7 +6,7 @@
 
 use super::context::Context;
 use super::error::CallError;
-use super::memory::Pin;
+use super::pinning::Pinning;
 use crate::DeviceError;
 use crate::arena::Arena;
 use crate::host_runner::HostRunner;
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The host's side of a plan.
 pub(super) struct HostSide {
     /// Dropped before the arena.
-    pin: Option<Pin>,
+    pinning: Pinning,
     address: *mut u8,
     bytes: u64,
     runner: UnsafeCell<HostRunner>,
@@ -48,15 +48,14 @@ struct State {
     panic: Option<Box<dyn Any + Send>>,
 }
 
-// SAFETY: the address is only returned, the pin only stored. The driver's thread uses `runner`, one node at a time,
+// SAFETY: the address is only returned, the pins and buffers only stored. The driver's thread uses `runner`, one node at a time,
 // while a program runs, and the device uses it while none runs (`HostSide::at_rest`).
 unsafe impl Send for HostSide {}
 // SAFETY: as above.
 unsafe impl Sync for HostSide {}
 
 impl HostSide {
-    /// The host's side on this arena, and why it could not be pinned, if it could not: then copies and kernels don't
-    /// overlap. Errors: the system refuses threads.
+    /// The host's side on this arena, and why not all of it could be pinned, if so. Errors: the system refuses threads.
     pub(super) fn new(
         context: &Arc<Context>,
         plan: &Plan,
@@ -65,15 +64,11 @@ impl HostSide {
         let arena = &mut arenas[MemoryId::HOST];
         let bytes = arena.size();
         let address = if bytes == 0 { std::ptr::null_mut() } else { arena.address() };
-        // SAFETY: the arena's bytes don't move, and it is dropped after the pin.
-        let pin = (bytes > 0).then(|| unsafe { Pin::new(context, address, bytes as usize) });
-        let (pin, refused) = match pin.transpose() {
-            Ok(pin) => (pin, None),
-            Err(error) => (None, Some(error)),
-        };
+        // SAFETY: the arena's bytes don't move, and it is dropped after its pins.
+        let (pinning, refused) = unsafe { Pinning::of(context, address, bytes as usize) };
         let nodes =
             plan.programs.iter().any(|program| has_nodes(plan, program)).then(|| Nodes::new(plan)).transpose()?;
-        let host = Self { pin, address, bytes, runner: UnsafeCell::new(HostRunner::new(arenas)), nodes };
+        let host = Self { pinning, address, bytes, runner: UnsafeCell::new(HostRunner::new(arenas)), nodes };
         Ok((host, refused))
     }
 
@@ -87,9 +82,9 @@ impl HostSide {
         self.bytes
     }
 
-    /// Whether copies from and to the arena run asynchronously.
-    pub(super) fn is_pinned(&self) -> bool {
-        self.pin.is_some()
+    /// How copies from and to the arena run.
+    pub(super) fn pinning(&self) -> &Pinning {
+        &self.pinning
     }
 
     /// The runner, which owns the arena.

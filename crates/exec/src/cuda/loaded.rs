@@ -148,8 +148,15 @@ impl Loaded {
             }
         };
         if let Some(refused) = refused {
-            notes
-                .push(format!("the host's memory could not be pinned, so copies and kernels don't overlap: {refused}"));
+            let (pinned, all) = (Bytes(host.pinning().pinned_bytes()), Bytes(host.bytes()));
+            notes.push(match host.pinning().is_asynchronous() {
+                true => format!(
+                    "the driver pins {pinned} of the {all} of host memory that copies use; copies of the rest are slower: {refused}"
+                ),
+                false => {
+                    format!("the host's memory could not be pinned, so copies and kernels don't overlap: {refused}")
+                }
+            });
             fail_on_fault(refused)?;
         }
         let host = Arc::new(host);
@@ -304,7 +311,7 @@ impl Loaded {
     /// Captures all programs except empty ones, and ones that copy to or from memory that is not pinned.
     fn capture(&mut self) -> Result<(), DeviceError> {
         for program in &self.programs {
-            if program.is_empty() || (program.has_copies && !self.host.is_pinned()) {
+            if program.is_empty() || (program.has_copies && !self.host.pinning().is_asynchronous()) {
                 self.captured.push(None);
                 continue;
             }
@@ -335,8 +342,8 @@ impl Loaded {
     }
 
     fn enqueuer(&self) -> Enqueuer<'_> {
-        let (hooks, pinned) = (self.context.driver().hooks(), self.host.is_pinned());
-        Enqueuer { streams: &self.streams, events: &self.events, hooks, pinned }
+        let (hooks, asynchronous) = (self.context.driver().hooks(), self.host.pinning().is_asynchronous());
+        Enqueuer { streams: &self.streams, events: &self.events, hooks, asynchronous }
     }
 
     /// The program of this index.

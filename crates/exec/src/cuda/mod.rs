@@ -23,6 +23,7 @@ mod memory;
 mod modules;
 mod ops;
 mod options;
+mod pinning;
 mod product;
 mod program;
 mod staging;

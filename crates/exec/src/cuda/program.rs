@@ -18,6 +18,7 @@ use super::host::{HostCall, HostSide, Node, has_nodes, run_host_call};
 use super::kernels::Kernels;
 use super::launch::{Launch, Operands, Part, Scratch};
 use super::ops::parts;
+use super::pinning::{Direction, HostCopy, run_host_copy};
 use super::streams::{Event, Ready, ReadyLaunch, Stream};
 use crate::DeviceError;
 use plimsoll_graph::{Access, Io, MemoryId, Op, PerMemory, TensorId};
@@ -79,12 +80,20 @@ pub(super) fn io_of<'a>(plan: &'a Plan, step: &Step) -> Io<'a> {
 enum Work {
     /// Kernels and products; empty for a step that only waits.
     Parts(Vec<Ready>),
-    /// A copy to the card, from this address of the host.
-    ToDevice { to: u64, from: *const u8, bytes: usize },
-    /// A copy to this address of the host.
-    ToHost { to: *mut u8, from: u64, bytes: usize },
+    /// A copy between the card and the host, in parts.
+    Copies(Vec<Copy>),
     /// A node of the host.
     Host(Box<HostCall>),
+}
+
+/// A part of a copy between the card and the host.
+enum Copy {
+    /// To the card, from this address of the host.
+    ToDevice { to: u64, from: *const u8, bytes: usize },
+    /// To this address of the host.
+    ToHost { to: *mut u8, from: u64, bytes: usize },
+    /// From or to a buffer, within the host's memory.
+    OnHost(Box<HostCopy>),
 }
 
 /// A step, prepared for its stream.
@@ -207,11 +216,10 @@ impl Preparation<'_> {
                 for ((memory, _), at) in ends.into_iter().zip([from, to]) {
                     touches[memory] = at + bytes - self.setting.bases[memory];
                 }
-                let bytes = bytes as usize;
-                match queue {
-                    Queue::ToDevice => Work::ToDevice { to, from: self.host_pointer(from), bytes },
-                    _ => Work::ToHost { to: self.host_pointer(to), from, bytes },
-                }
+                Work::Copies(match queue {
+                    Queue::ToDevice => self.copies(Direction::ToDevice, from, to, bytes as usize),
+                    _ => self.copies(Direction::ToHost, to, from, bytes as usize),
+                })
             }
             (_, Op::AwaitTransfer(_)) => Work::Parts(vec![]),
             (Queue::Host, _) => {
@@ -256,9 +264,26 @@ impl Preparation<'_> {
         })
     }
 
-    /// The host's address as a pointer into its arena.
-    fn host_pointer(&self, address: u64) -> *mut u8 {
-        self.host.address().wrapping_add((address - self.setting.bases[MemoryId::HOST]) as usize)
+    /// The parts of a copy of these bytes between the host's address and the card's.
+    fn copies(&self, direction: Direction, on_host: u64, on_card: u64, bytes: usize) -> Vec<Copy> {
+        let start = (on_host - self.setting.bases[MemoryId::HOST]) as usize;
+        let mut copies = Vec::new();
+        for (part, buffer) in self.host.pinning().parts(start..start + bytes, direction) {
+            let host = self.host.address().wrapping_add(part.start);
+            let card = on_card + (part.start - start) as u64;
+            let (bytes, at) = (part.len(), buffer.unwrap_or(host));
+            match direction {
+                Direction::ToDevice => {
+                    copies.extend(buffer.map(|buffer| Copy::OnHost(HostCopy::new(host, buffer, bytes))));
+                    copies.push(Copy::ToDevice { to: card, from: at, bytes });
+                }
+                Direction::ToHost => {
+                    copies.push(Copy::ToHost { to: at, from: card, bytes });
+                    copies.extend(buffer.map(|buffer| Copy::OnHost(HostCopy::new(buffer, host, bytes))));
+                }
+            }
+        }
+        copies
     }
 
     /// Source and destination of a copy: one on each side, of the same length.
@@ -349,7 +374,7 @@ pub(super) struct Enqueuer<'a> {
     pub(super) events: &'a [Event],
     pub(super) hooks: &'a Hooks,
     /// Whether copies are asynchronous.
-    pub(super) pinned: bool,
+    pub(super) asynchronous: bool,
 }
 
 impl Enqueuer<'_> {
@@ -390,18 +415,8 @@ impl Enqueuer<'_> {
         match &job.work {
             // SAFETY: the caller guarantees that all addresses are in the arenas.
             Work::Parts(parts) => parts.iter().try_for_each(|part| unsafe { stream.start(part) })?,
-            &Work::ToDevice { to, from, bytes } => {
-                if !self.pinned {
-                    // Pageable memory is read when the copy is enqueued, not when the stream reaches it.
-                    stream.synchronize()?;
-                }
-                // SAFETY: both are in the arenas, which exist until the streams are done, and the plan's waits order
-                // writes to them; pageable bytes are valid, since all earlier work is done.
-                unsafe { stream.copy_to_card(to, from, bytes) }?;
-            }
-            // SAFETY: both are in the arenas, which exist until the streams are done; the plan's waits order other
-            // accesses to them.
-            &Work::ToHost { to, from, bytes } => unsafe { stream.copy_to_host(to, from, bytes) }?,
+            // SAFETY: the caller's promise.
+            Work::Copies(copies) => copies.iter().try_for_each(|copy| unsafe { self.copy(stream, copy) })?,
             Work::Host(call) => {
                 let argument = std::ptr::from_ref::<HostCall>(call).cast_mut().cast::<c_void>();
                 // SAFETY: the call is in its own box, which lives as long as the program; it catches panics, and the
@@ -410,6 +425,34 @@ impl Enqueuer<'_> {
             }
         }
         job.records.map_or(Ok(()), |event| Ok(stream.record(&self.events[event])?))
+    }
+
+    /// Starts a part of a copy on its stream.
+    ///
+    /// # Safety
+    /// As for programs.
+    unsafe fn copy(&self, stream: &Stream, copy: &Copy) -> Result<(), DeviceError> {
+        match copy {
+            &Copy::ToDevice { to, from, bytes } => {
+                if !self.asynchronous {
+                    // Pageable memory is read when the copy is enqueued, not when the stream reaches it.
+                    stream.synchronize()?;
+                }
+                // SAFETY: both are in the arenas or a buffer, which exist until the streams are done, and the plan's waits and
+                // the stream's order are those of writes to them; pageable bytes are valid, since all earlier work is done.
+                unsafe { stream.copy_to_card(to, from, bytes) }?;
+            }
+            // SAFETY: both are in the arenas or a buffer, which exist until the streams are done; the plan's waits and the
+            // stream's order are those of other accesses to them.
+            &Copy::ToHost { to, from, bytes } => unsafe { stream.copy_to_host(to, from, bytes) }?,
+            Copy::OnHost(copy) => {
+                let argument = std::ptr::from_ref::<HostCopy>(copy).cast_mut().cast::<c_void>();
+                // SAFETY: the copy is in its own box, which lives as long as the program; it has bytes of the arena and of its
+                // stream's buffer, as above.
+                unsafe { stream.call_host(run_host_copy, argument) }?;
+            }
+        }
+        Ok(())
     }
 
     /// Reports the accesses of the following operations to the stand-in's hooks. Errors: `BadStep`.

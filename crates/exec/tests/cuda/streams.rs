@@ -11,8 +11,16 @@ const GRAPHS: CudaOptions = CudaOptions { graphs: true, tf32: false, autotune: f
 const STREAMS: CudaOptions = CudaOptions { graphs: false, tf32: false, autotune: false };
 
 /// Machines that differ in the timing of work, and in the allocation of memory.
-const MACHINES: &[&str] =
-    &["", "execution=late", "mapping=0", "execution=late;order=backward", "fail=cuMemHostAlloc:1:2"];
+const MACHINES: &[&str] = &[
+    "",
+    "execution=late",
+    "mapping=0",
+    "execution=late;order=backward",
+    "fail=cuMemHostAlloc:1:2",
+    // The host's memory is pinned in pieces; none of it is pinned.
+    "execution=late;fail=cuMemHostRegister_v2:1:2",
+    "execution=late;registrable=0",
+];
 
 #[test]
 fn both_sides_run_a_program_by_streams_and_captured() {
@@ -40,9 +48,9 @@ fn a_captured_program_is_started_by_one_call() {
 
 #[test]
 fn memory_that_cannot_be_pinned_is_copied_synchronously() {
-    let Some(machine) = Machine::stand_in("fail=cuMemHostRegister_v2:1:2") else { return };
+    let Some(machine) = Machine::stand_in("registrable=0") else { return };
     for execution in ["", ";execution=late"] {
-        machine.reset(&format!("fail=cuMemHostRegister_v2:1:2{execution}"));
+        machine.reset(&format!("registrable=0;fail=cuMemHostAlloc:1:2{execution}"));
         let mut device = machine.device(GRAPHS).expect("a card");
         assert_eq!(Sums::on_card().run(&mut device, 2), Ok(Sums::expected(2)));
         let notes = device.notes();
@@ -148,9 +156,14 @@ fn every_wait_is_needed() {
     for (damaged, what) in without_a_wait(&sums.plan) {
         waits += 1;
         let damaged = Sums::of(damaged);
-        for (options, execution) in
-            [(GRAPHS, ""), (STREAMS, ""), (GRAPHS, "execution=late"), (STREAMS, "execution=late")]
-        {
+        for (options, execution) in [
+            (GRAPHS, ""),
+            (STREAMS, ""),
+            (GRAPHS, "execution=late"),
+            (STREAMS, "execution=late"),
+            (GRAPHS, "execution=late;registrable=0"),
+            (STREAMS, "registrable=0"),
+        ] {
             machine.reset(execution);
             let mut device = machine.device(options).expect("a card");
             let error = damaged.run(&mut device, 2).expect_err(&what);

@@ -141,6 +141,8 @@ pub struct Card {
     pub context: u64,
     /// Bytes used by a module.
     pub module: u64,
+    /// Bytes of the host's own memory that can be pinned.
+    pub registrable: u64,
     /// Whether virtual memory management is supported.
     pub mapping: bool,
     /// `CUcomputemode`
@@ -185,6 +187,7 @@ impl Card {
             grabs: Vec::new(),
             context: 250 * MIB,
             module: 2 * MIB,
+            registrable: u64::MAX,
             mapping: true,
             mode: 0,
             execution: Execution::Eager,
@@ -226,6 +229,7 @@ impl Card {
             "wrong" => self.wrong.push(value.to_owned()),
             "context" => self.context = number()? * MIB,
             "module" => self.module = number()? * MIB,
+            "registrable" => self.registrable = number()? * MIB / 1024,
             "mapping" => self.mapping = number()? != 0,
             "mode" => self.mode = value.parse().ok()?,
             "cublas" => self.cublas = value.parse().ok()?,

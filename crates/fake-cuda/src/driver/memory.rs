@@ -224,6 +224,7 @@ entries! {
         if before.is_some_and(|(other, (size, _))| other + size > start) {
             return Err(HOST_MEMORY_ALREADY_REGISTERED);
         }
+        driver.check_registered(bytes)?;
         driver.pinned.insert(start, (bytes, false));
         Ok(())
     }
@@ -239,6 +240,15 @@ entries! {
             driver.engine.hazards.forget(at as u64, at as u64 + bytes as u64);
         }
         Ok(())
+    }
+}
+
+impl Driver {
+    /// Fails if these bytes of the host can't be registered in addition to those that are.
+    fn check_registered(&self, bytes: usize) -> Result<(), Code> {
+        let registered = self.pinned.values().filter(|(_, allocated)| !*allocated);
+        let registered = registered.map(|(bytes, _)| *bytes as u64).sum::<u64>();
+        if registered + bytes as u64 > self.card.registrable { Err(super::codes::OUT_OF_MEMORY) } else { Ok(()) }
     }
 }
 

@@ -157,11 +157,43 @@ fn without_pinned_memory_it_trains_the_same_and_says_so() {
             "fail=cuMemHostAlloc:1:2",
             "note: no memory could be pinned, so each input is copied synchronously",
         ),
-        ("arena", "fail=cuMemHostRegister_v2:1:2", "could not be pinned, so copies and kernels don't overlap"),
+        ("arena", "registrable=0;fail=cuMemHostAlloc:1:2", "could not be pinned, so copies and kernels don't overlap"),
+        // The arena is pinned in pieces, of which the third is refused.
+        ("pieces", "registrable=70", "note: the driver pins 64.0 KiB of the "),
     ] {
         assert_says(&train(&sandbox, card, &format!("{run} --name {name}")), 0, &[words]);
         sandbox.assert_same_run(&format!("runs/{name}"), "runs/pinned", 2);
     }
+}
+
+#[test]
+fn a_limit_of_pinned_memory_is_planned_for_and_remembered() {
+    let sandbox = Sandbox::new();
+    let train = |card: &str, name: &str| {
+        let run = format!("{RUN} --max-steps 2 --optimizer-offload 1 --host-ram 1 --name {name}");
+        let mut command = sandbox.command_on_card(card, Sandbox::train_arguments(&run));
+        let said = Said::of(command.output().expect("the binary runs"));
+        assert_says(&said, 0, &[]);
+        said
+    };
+    train("", "pinned");
+    let limited = "registrable=0";
+    let first = train(limited, "first");
+    assert_says(
+        &first,
+        0,
+        &["note: the driver pins 0 B of the ", "planned for copies of which the driver pins 0 B of "],
+    );
+    assert!(sandbox.must("limits").contains("the driver pins 0 B of host memory"), "it is remembered");
+    let second = train(limited, "second");
+    assert_eq!(second.stderr.matches("planned for copies of which").count(), 1, "{}", second.stderr);
+    for name in ["first", "second"] {
+        sandbox.assert_same_run(&format!("runs/{name}"), "runs/pinned", 2);
+    }
+    // A driver that pins all again refutes it.
+    train("", "again");
+    let limits = sandbox.must("limits");
+    assert!(limits.contains("no failures are remembered"), "{limits}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ pub(super) use store::Limits;
 use super::Failure;
 use super::failure::{exit_code, io_failure};
 use crate::streams::{talk, write_data};
-use ::plimsoll_plan::{DeviceFailure, DeviceFailures, FailureKind, SafeDevice, SafeLevel};
+use ::plimsoll_plan::{DeviceFailure, DeviceFailures, FailureKind, PinLimit, SafeDevice, SafeLevel};
 use clap::Args;
 use plimsoll_telemetry::now_s;
 use plimsoll_units::{Seconds, format_duration};
@@ -43,7 +43,7 @@ pub(super) fn run(args: &LimitsArgs) -> Result<u8, Failure> {
         return Ok(exit_code::DONE);
     }
     if args.json {
-        let value = json!({ "file": path, "failures": known.failures, "safe": known.safe });
+        let value = json!({ "file": path, "failures": known.failures, "safe": known.safe, "pinned": known.pinned });
         write_data(serde_json::to_string_pretty(&value).expect("plain data"))?;
         return Ok(exit_code::DONE);
     }
@@ -55,7 +55,8 @@ pub(super) fn run(args: &LimitsArgs) -> Result<u8, Failure> {
 fn words(known: &DeviceFailures, now: Seconds) -> String {
     let counts = |failure: &&DeviceFailure| now.0 < failure.until_s;
     let failures = known.failures.iter().filter(counts).map(|failure| failure_words(failure, now));
-    let lines = failures.chain(known.safe.iter().map(safe_words)).collect::<Vec<_>>();
+    let (safe, pinned) = (known.safe.iter().map(safe_words), known.pinned.iter().map(pinned_words));
+    let lines = failures.chain(safe).chain(pinned).collect::<Vec<_>>();
     match lines.is_empty() {
         true => "no failures are remembered: runs begin with their usual budgets and settings".to_owned(),
         false => format!("{}\n\n`plimsoll limits --forget` forgets them", lines.join("\n")),
@@ -80,6 +81,10 @@ fn safe_words(SafeDevice { device, level, why }: &SafeDevice) -> String {
         "{device}: runs have safe settings ({}), because {why}; each run that finishes undoes one",
         changes(*level).join(", ")
     )
+}
+
+fn pinned_words(PinLimit { device, pinned }: &PinLimit) -> String {
+    format!("{device}: the driver pins {pinned} of host memory; plans for more count slower copies")
 }
 
 /// What a level changes.

@@ -11,7 +11,7 @@ use crate::cli::limits::Limits;
 use crate::cli::loading::Flags;
 use crate::cli::misfit::misfit_of;
 use crate::streams::talk;
-use ::plimsoll_plan::{Found, Plan, Request, search};
+use ::plimsoll_plan::{Found, Machine, Plan, Request, search};
 use ::plimsoll_train::{Engine, RunFolder};
 use plimsoll_exec::DeviceError;
 use plimsoll_graph::{DeviceKind, MemoryId};
@@ -46,6 +46,8 @@ pub(super) struct Hardware {
     limited_device: String,
     /// The device before the first plan is loaded.
     opened: Option<Opened>,
+    /// The machine if the driver pins all host memory.
+    usual: Machine,
     /// How to open the card again; `None` for the processor.
     card: Option<Reopening>,
     /// What changed after planning so that the run fits.
@@ -64,6 +66,7 @@ impl Hardware {
             model: model.to_owned(),
             name: device.name.clone(),
             times: device.times.clone(),
+            usual: request.machine.clone(),
             request,
             first_sums: None,
             rises: false,
@@ -145,6 +148,47 @@ impl Hardware {
             Some(opened) => opened,
             None => self.open_again(folder)?,
         };
+        let known = self.limits.known().pin_limit(&self.limited_device);
+        if let Some(pinned) = known {
+            self.plan_for_pinned(pinned, found)?;
+        }
+        let engine = self.load(opened, found)?;
+        let (pinned, wanted) = (engine.pinned(), found.plan.host());
+        if pinned != known && wanted > Bytes::ZERO {
+            // A failed write is reported when the run begins.
+            let _ = self.limits.record(|limits, _| limits.set_pin_limit(&self.limited_device, pinned, wanted));
+        }
+        match pinned {
+            Some(pinned) if known.is_none() && self.plan_for_pinned(pinned, found)? => {
+                drop(engine);
+                let opened = self.open_again(folder)?;
+                self.load(opened, found)
+            }
+            _ => Ok(engine),
+        }
+    }
+
+    /// Plans again if the driver pins only this much of the plan's host memory: copies of the rest are slower. Returns whether the
+    /// new plan is another one.
+    fn plan_for_pinned(&mut self, pinned: Bytes, found: &mut Found) -> Result<bool, Failure> {
+        let wanted = found.plan.host();
+        if wanted <= pinned {
+            return Ok(false);
+        }
+        let staged = 1.0 - pinned.0 as f64 / wanted.0 as f64;
+        let machine = self.usual.with_staged_copies(staged);
+        let again = search(&Request { machine: machine.clone(), ..self.request.clone() })?;
+        // What fits does not depend on the speed of copies.
+        let again = again.map_err(|misfit| misfit_of(&self.model, &misfit, &self.budget))?;
+        let is_other = again.plan != found.plan;
+        (*found, self.request.machine) = (again, machine);
+        talk(format_args!("planned for copies of which the driver pins {pinned} of {wanted}:"));
+        talk(self.plan_table(found));
+        Ok(is_other)
+    }
+
+    /// Loads the plan on this device, or a new one if less memory is free now.
+    fn load(&mut self, opened: Opened, found: &mut Found) -> Result<Engine, Failure> {
         let Self { device_args, budget_args, host_ram, model, request, budget, .. } = self;
         let before = budget.bytes;
         let flags = Flags { device: device_args, budget: budget_args };
