@@ -262,7 +262,7 @@ impl Machine {
     /// link.
     #[must_use]
     pub fn with_staged_copies(&self, share: f64) -> Self {
-        /// Bytes that one thread reads and writes in a second. Source: DDR4 at 10 GB/s one way, of `memcpy` on one core.
+        /// Bytes that one thread reads and writes in a second: a guess, that `memcpy` on one core copies half of that.
         const OF_THREAD: f64 = 20e9;
         // A byte that passes is read and written on the way to the buffer.
         let of_byte = share / OF_THREAD.min(self.rates.host_bytes_per_s);

@@ -187,7 +187,7 @@ fn plan_needs_no_data_or_output() {
     ] {
         assert!(unused.contains(expected), "{unused}");
     }
-    for text in ["rl: kto", "sequence_length: 3", "sequence_len: many"] {
+    for text in ["rl: simpo", "sequence_length: 3", "sequence_len: many"] {
         let file = File::parse(text, false).expect("keys with values");
         assert!(!file.problems.is_empty() || file.sets.iter().any(|set| refused(set).is_some()), "{text}");
     }
@@ -204,6 +204,12 @@ fn preferences_of_trainers_are_read() {
         ),
         ("rl: ipo", "dpo_loss=ipo objective=dpo"),
         ("rl: orpo\norpo_alpha: 0.3", "beta=0.3 objective=orpo"),
+        ("rl: kto\nkto_desirable_weight: 0.5", "kto_desirable_weight=0.5 objective=kto"),
+        ("stage: kto\nkto_rejected_weight: 1.5", "kto_undesirable_weight=1.5 objective=kto"),
+        (
+            "loss_type: apo_zero_unpaired\ndesirable_weight: 2",
+            "kto_desirable_weight=2 kto_loss=apo_zero_unpaired objective=kto",
+        ),
         ("stage: dpo\npref_beta: 0.2\npref_loss: sigmoid", "beta=0.2 dpo_loss=sigmoid objective=dpo"),
         ("stage: dpo\npref_loss: orpo", "objective=orpo"),
         ("loss_type: robust\nlabel_smoothing: 0.1", "dpo_loss=robust label_smoothing=0.1 objective=dpo"),
