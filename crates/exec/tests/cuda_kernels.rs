@@ -137,7 +137,7 @@ impl OnCard for Case {
         let scratch = Scratch { address: card.room(scratch_bytes as usize), bytes: scratch_bytes };
         rights.allow(scratch.address, scratch.bytes, Mode::Scratch).expect("memory of its own");
         let scalars = card.put(&device_scalars(&self.example.scalars));
-        rights.allow(scalars, 56, Mode::Read).expect("memory of its own");
+        rights.allow(scalars, 64, Mode::Read).expect("memory of its own");
         card.memory.rights = rights;
         let operands = Operands {
             inputs,

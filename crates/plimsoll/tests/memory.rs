@@ -207,7 +207,7 @@ fn every_command_uses_little_outside_its_plan() {
         ),
         (kept, "merge --checkpoint runs/adapted --out merged --no-check"),
         (96, "export --checkpoint runs/run --gguf Q4_K_M --out run.gguf"),
-        (36, "report runs/run"),
+        (40, "report runs/run"),
         (36, "replay snapshot.pickle --html memory.html"),
         (48, "estimate --model google/flan-t5-xl --precision pure-bf16 --micro-batch 8 --seq-len 16 --gpu 5090"),
         (36, "notify test --notify webhook --secrets mine"),
