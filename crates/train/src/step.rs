@@ -1,4 +1,5 @@
-//! One training step: the reference point of its loss if it has one, its micro-batches, then the update. Not here: the loop and the learning rates (`trainer.rs`).
+//! One training step: the reference point of its loss if it has one (`reference_point.rs`), its micro-batches, then the update.
+//! Not here: the loop and the learning rates (`trainer.rs`).
 
 use crate::reference_point::ReferencePoint;
 use crate::{Engine, MicroBatch, Pace, TrainError, UnlimitedPace};

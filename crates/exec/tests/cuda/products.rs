@@ -289,6 +289,11 @@ fn a_library_that_cannot_be_used_says_why() {
     let Some(machine) = Machine::stand_in("cublas=10300") else { return };
     let open = || CublasLt::open(&plimsoll_fake_cuda::library());
     assert!(matches!(open(), Err(CublasLtError::TooOld { version: (10, 3), .. })), "{:?}", open());
+    machine.reset("cublas=120400");
+    let old = open().expect("a library");
+    assert_eq!((old.has_kernels_for((8, 9)), old.has_kernels_for((9, 0))), (Ok(()), Ok(())));
+    let refused = old.has_kernels_for((12, 0)).expect_err("the card is newer").to_string();
+    assert!(refused.contains("too old for compute capability 12.0: it is version 12.4, 12.8 is needed"), "{refused}");
     machine.reset("others=12034");
     let mut device = machine.device(CudaOptions::default()).expect("a card");
     let refused = device.use_library(open().expect("a library")).expect_err("no memory for it");

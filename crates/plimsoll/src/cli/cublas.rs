@@ -91,13 +91,13 @@ pub(super) fn products_of(card: &CudaDevice) -> Products {
     if card.library().is_some() { Products::CublasLt } else { Products::Kernels }
 }
 
-/// Selects the first library that works on the GPU.
+/// Selects the newest library that works on the GPU. One that the environment names is used even if it is older than the GPU.
 pub(super) fn give_first(card: &mut CudaDevice) {
     // A real library needs the real driver, so with a stand-in driver the library must be named.
-    if Driver::find().is_ok_and(Driver::is_stand_in) && std::env::var_os(CUBLAS_LIBRARY).is_none() {
+    let is_named = std::env::var_os(CUBLAS_LIBRARY).is_some_and(|name| !name.is_empty());
+    if Driver::find().is_ok_and(Driver::is_stand_in) && !is_named {
         return;
     }
-    let is_named = std::env::var_os(CUBLAS_LIBRARY).is_some();
     let skipped = |path: &Path, error| talk(format_args!("skipping {}: {error}", path.display()));
     let mut libraries = Vec::new();
     for path in cublas_lt() {
