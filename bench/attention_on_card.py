@@ -1,4 +1,4 @@
-"""Times the tensor-core kernels of attention on a card next to PyTorch's, and compares their results.
+"""Times the tensor-core kernels of attention on a card next to PyTorch's and cuDNN's, and compares their results.
 
     python bench/attention_on_card.py [--kernels DIR] [--repetitions 30]
 
@@ -193,15 +193,18 @@ def median_ms(run: Callable[[], object], repetitions: int) -> float:
     return statistics.median(start.elapsed_time(end) for start, end in events)
 
 
-def torch_ms(x: Inputs, repetitions: int) -> tuple[float, float]:
-    """PyTorch's flash attention: forward and backward."""
+def torch_ms(x: Inputs, backend: SDPBackend, repetitions: int) -> tuple[float, float]:
+    """Attention of PyTorch by a backend: forward and backward. NaN if the backend has no kernel for these sizes."""
     q, k, v = (t.transpose(1, 2).detach().requires_grad_() for t in (x.q, x.k, x.v))
     dy = x.dy.transpose(1, 2)
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        y = attention(q, k, v, is_causal=x.case.causal)
-        with torch.no_grad():
-            forward = median_ms(lambda: attention(q, k, v, is_causal=x.case.causal), repetitions)
-        backward = median_ms(lambda: torch.autograd.grad(y, (q, k, v), dy, retain_graph=True), repetitions)
+    try:
+        with sdpa_kernel(backend):
+            y = attention(q, k, v, is_causal=x.case.causal)
+            with torch.no_grad():
+                forward = median_ms(lambda: attention(q, k, v, is_causal=x.case.causal), repetitions)
+            backward = median_ms(lambda: torch.autograd.grad(y, (q, k, v), dy, retain_graph=True), repetitions)
+    except RuntimeError:
+        return math.nan, math.nan
     return forward, backward
 
 
@@ -256,6 +259,8 @@ CASES = [
     Case(8, 16, 1024, 128),
     Case(4, 8, 1024, 256),
 ]
+# What the kernels are compared with, by the titles of its columns. cuDNN's is PyTorch's fastest on Hopper.
+BACKENDS = {"flash's": SDPBackend.FLASH_ATTENTION, "cuDNN's": SDPBackend.CUDNN_ATTENTION}
 # Several times the rounding error of bf16.
 MOST_ERROR = 1e-2
 
@@ -278,9 +283,10 @@ def row(case: Case, kernels: Kernels, repetitions: int) -> str:
     ms = {name: median_ms(launch, repetitions) for name, launch in passes.items()}
     grad = ms["delta"] + ms["queries"] + ms["keys"]
     flops = case.flops() / 1e9
-    forward, backward = torch_ms(x, repetitions)
-    times = [ms["forward"], forward, ms["delta"], ms["queries"], ms["keys"], grad, backward]
-    rates = [flops / ms["forward"], flops / forward, 2.5 * flops / grad, 2.5 * flops / backward]
+    forwards, backwards = zip(*(torch_ms(x, backend, repetitions) for backend in BACKENDS.values()))
+    times = [ms["forward"], *forwards, ms["delta"], ms["queries"], ms["keys"], grad, *backwards]
+    rates = [flops / forward for forward in (ms["forward"], *forwards)]
+    rates += [2.5 * flops / backward for backward in (grad, *backwards)]
     cells = [f"{1000 * t:.0f}" for t in times] + [f"{rate:.0f}" for rate in rates] + [f"{max(errors):.1e}"]
     return f"| {case} | {' | '.join(cells)} |"
 
@@ -292,8 +298,8 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.zeros(1, device="cuda")
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, bf16, microseconds and TFLOP/s\n")
-    titles = ["samples x heads x tokens x channels", "forward", "torch's", "delta", "queries", "keys", "gradient"]
-    titles += ["torch's", "forward TFLOP/s", "torch's", "gradient TFLOP/s", "torch's", "largest error"]
+    titles = ["samples x heads x tokens x channels", "forward", *BACKENDS, "delta", "queries", "keys", "gradient", *BACKENDS]
+    titles += ["forward TFLOP/s", *BACKENDS, "gradient TFLOP/s", *BACKENDS, "largest error"]
     print(f"| {' | '.join(titles)} |\n|{' --- |' * len(titles)}")
     of_size = {channels: Kernels(arguments.kernels, channels) for channels in sorted({c.channels for c in CASES})}
     for case in CASES:

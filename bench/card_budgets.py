@@ -108,7 +108,7 @@ class Bench:
         self.name, self.case, self.arguments = name, CASES[name], arguments
         self.flags = ["--device", "cuda", "--model", self.case.model, *self.case.lengths, "--precision", "bf16"]
         self.flags += ["--micro-batch", str(self.case.micro_batch), "--global-batch", str(self.case.micro_batch)]
-        self.flags += ["--head-chunk", str(HEAD_CHUNK), "--optimizer-offload", "0", "--vram-margin", "0", "--grad-clip", "0"]
+        self.flags += ["--head-chunk", str(HEAD_CHUNK), "--optimizer-offload", "0", "--vram-margin", "0"]
         self.room = ["--vram", str(arguments.room_gib)]
         self.whole = self.measure([*self.room, *by_block(0)])
         # Planned bytes by number of recomputed blocks.

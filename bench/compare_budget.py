@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares trading memory for time: Plimsoll's plans within budgets and torch.compile's activation_memory_budget.
 
-The same training step on the same CPU in float32, with AdamW and no clipping: forward, backward, update. PyTorch's budget is a
+The same training step on the same CPU in float32, with AdamW: forward, backward, clipping, update. PyTorch's budget is a
 fraction, 0 to 1, of what its default saves; Plimsoll's are bytes, evenly spaced from the smallest that works to the smallest that
 gives the fastest plan. Each measurement is a process of its own; the sides alternate, and so does the direction of rounds.
 
@@ -13,8 +13,8 @@ gives the fastest plan. Each measurement is a process of its own; the sides alte
     step        the fastest step of all rounds, since other processes only make steps slower. In the curves it is relative to the
                 fastest of its own side: it shows the cost of memory, not which side is faster
     rise        maximum of the step's memory above weights and moments: saved activations, gradients, scratch, and recomputed
-                tensors. PyTorch's from its allocator, Plimsoll's from the plan. It decides whether a step fits. Plimsoll updates
-                parameters in the backward pass, so gradients are not all held at its end; that is not an effect of the budget
+                tensors. PyTorch's from its allocator, Plimsoll's from the plan. It decides whether a step fits. Both clip
+                gradients, so both hold all of them at the end of the backward pass
     below       whether, for a point of PyTorch's, some point of Plimsoll's saves no more bytes (or rises no further) and takes no
                 longer, each time relative to its own fastest. Empty if PyTorch's saves less than Plimsoll can: Plimsoll keeps
                 the inputs of blocks, PyTorch may recompute the whole model at once
@@ -168,7 +168,7 @@ def report(arguments: argparse.Namespace, compared: dict[str, Compared]) -> str:
         "",
         f"- Machine: {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB",
         f"- Date: {date.today().isoformat()}",
-        f"- PyTorch {version}: torch.compile, activation_memory_budget, fused AdamW; float32 on both sides",
+        f"- PyTorch {version}: torch.compile, activation_memory_budget, fused AdamW; float32 and gradients clipped on both sides",
         f"- {arguments.threads} threads; {arguments.rounds} rounds in turn, {arguments.steps} measured steps in each",
         f"- Command: `{command_line()}`",
     ]

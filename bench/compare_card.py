@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Compares Plimsoll with PyTorch on an NVIDIA card: the same model, batch and precision, alternating.
 
-Each measurement is a process of its own; the sides alternate. Reported are medians over the rounds.
+Each measurement is a process of its own; the sides alternate. Both clip the gradients' norm to 1. Reported are medians over the
+rounds.
 
     tokens/s   tokens per optimizer step divided by the process's median step time, after warm-up
     card       maximum used memory of the card in `nvidia-smi` during the process, minus what was used before
+    modes      eager, compile (torch.compile), and both with cuDNN's attention (eager-cudnn, compile-cudnn), which is the fastest of
+               PyTorch's on Hopper. The default is all four there, and the first two on other cards
     largest    with a budget, PyTorch's largest micro-batch that does not run out of memory: halves the whole batch until it fits,
                first without and then with gradient checkpointing. Plimsoll plans for the budget by itself (`--vram`)
 
 usage:  python bench/compare_card.py --plimsoll target/release/plimsoll [--rounds 3] [--cases gpt2,gpt2-xl@12,…]
-            [--python PYTHON] [--modes eager,compile] [--out bench/results/NAME.md]
+            [--python PYTHON] [--modes eager,compile-cudnn,…] [--out bench/results/NAME.md]
 needs:  an NVIDIA card with its driver, and a Python with torch and transformers (this one, or --python)
 
 stdout is a Markdown table, which --out also writes to a file; stderr shows progress.
@@ -26,8 +29,12 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from compare_torch import names_of
+
 TORCH_STEP = Path(__file__).resolve().with_name("torch_card_step.py")
 GIB = 2**30
+# Of PyTorch's side; see the head of this file.
+MODES = ["eager", "compile", "eager-cudnn", "compile-cudnn"]
 # Seconds between readings of the card's memory.
 LOOK_S = 0.1
 
@@ -64,9 +71,18 @@ class Sample:
     card: str = ""
 
 
+def of_card(field: str) -> str:
+    """A field of the first card by `nvidia-smi`."""
+    query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+    return subprocess.run(query, check=True, capture_output=True, text=True).stdout.split()[0]
+
+
 def used_bytes() -> int:
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    return int(subprocess.run(query, check=True, capture_output=True, text=True).stdout.split()[0]) * 2**20
+    return int(of_card("memory.used")) * 2**20
+
+
+def default_modes() -> list[str]:
+    return MODES if of_card("compute_cap").startswith("9.") else MODES[:2]
 
 
 def run(command: list[str]) -> tuple[dict | None, str, int]:
@@ -105,7 +121,8 @@ def run_plimsoll(case: Case, a: argparse.Namespace) -> Sample:
 def run_torch(case: Case, mode: str, micro_batch: int, recompute: bool, a: argparse.Namespace) -> Sample:
     command = [a.python, str(TORCH_STEP), "--model", case.model, "--seq-len", str(case.seq_len), "--steps", str(a.steps)]
     command += ["--micro-batch", str(micro_batch), "--accumulation", str(case.batch // micro_batch)]
-    command += ["--compile"] if mode == "compile" else []
+    command += ["--compile"] if mode.startswith("compile") else []
+    command += ["--cudnn-attention"] if mode.endswith("cudnn") else []
     command += ["--recompute"] if recompute else []
     command += [] if case.budget_gib is None else ["--budget-gib", str(case.budget_gib)]
     output, errors, card = run(command)
@@ -160,30 +177,25 @@ def median(samples: list[Sample]) -> float | None:
     return statistics.median(speeds) if len(speeds) == len(samples) else None
 
 
-def names(text: str) -> list[str]:
-    for name in (found := text.split(",")):
-        if name not in CASES:
-            raise argparse.ArgumentTypeError(f"no case {name!r}; cases: {', '.join(CASES)}")
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares Plimsoll's training step with PyTorch's on a card.")
     parser.add_argument("--plimsoll", required=True, metavar="PATH", help="the plimsoll binary, built for release")
     parser.add_argument("--rounds", type=int, default=3, help="processes per side and case")
     parser.add_argument("--steps", type=int, default=8, help="measured steps per process")
-    parser.add_argument("--cases", type=names, default=list(CASES), metavar="A,B", help=f"cases: {', '.join(CASES)}")
-    parser.add_argument("--modes", type=lambda text: text.split(","), default=["eager", "compile"], metavar="A,B")
+    cases, modes = names_of("case", CASES), names_of("mode", MODES)
+    parser.add_argument("--cases", type=cases, default=list(CASES), metavar="A,B", help=f"cases: {', '.join(CASES)}")
+    parser.add_argument("--modes", type=modes, metavar="A,B", help=f"PyTorch's modes: {', '.join(MODES)}")
     parser.add_argument("--python", default=sys.executable, help="Python with torch; default: this one")
     parser.add_argument("--out", type=Path, metavar="FILE.md", help="also write the table to this file")
     a = parser.parse_args()
+    a.modes = a.modes or default_modes()
     found = [measure(name, a) for name in a.cases]
     torch = next((version for _, version, _ in found if version), "none")
     card = next((card for _, _, card in found if card), "unknown")
     lines = [
         "# Plimsoll and PyTorch on a card",
         "",
-        f"- Card: {card}; PyTorch {torch}, models of transformers, autocast to bf16, fused AdamW",
+        f"- Card: {card}; PyTorch {torch}, models of transformers, autocast to bf16, gradients clipped, fused AdamW",
         f"- Date: {date.today()}",
         f"- {a.rounds} rounds by `python bench/compare_card.py {' '.join(sys.argv[1:])}`",
         "- `name@N`: with a budget of N GiB of the card's memory, everything included; batches: "

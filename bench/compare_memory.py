@@ -2,7 +2,7 @@
 """Compares the memory that Plimsoll plans with what PyTorch uses: the same training step, in float32, without recomputation.
 
 The goal is a plan whose peak is at most 0.8 of PyTorch's. PyTorch's peak is that of a whole step after the first (forward,
-backward, fused AdamW with existing moments, zero_grad), on the CPU, with torch_step.py's model. It counts tensors only, not
+backward, clipping, fused AdamW with existing moments, zero_grad), on the CPU, with torch_step.py's model. It counts tensors only, not
 libraries or memory that the allocator keeps after frees. It is measured in two ways, each over a step of its own in the same
 process, a new one for each case:
 
@@ -146,8 +146,6 @@ def plan_of(case: Case, recompute: str, arguments: argparse.Namespace) -> dict:
             *(arguments.plimsoll, "plan", "--json", "--model", str(config)),
             *("--micro-batch", str(case.micro_batch), "--global-batch", str(case.micro_batch)),
             *("--seq-len", str(case.seq_len), "--vram", str(BUDGET_GIB), "--recompute", recompute),
-            # torch_step.py does not clip gradients.
-            *("--grad-clip", "0"),
             *("--threads", str(arguments.threads)),
         ]
         try:
@@ -198,6 +196,7 @@ def measure_torch(case: Case, threads: int) -> dict:
         with torch.profiler.record_function("backward"):
             loss.backward()
         with torch.profiler.record_function("optimizer"):
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 

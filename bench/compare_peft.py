@@ -24,7 +24,7 @@ METHODS = ["lora", "qlora"]
 
 def sample_of_plimsoll(method: str, a: argparse.Namespace) -> dict:
     command = [a.plimsoll, "bench", "--device", "cpu", "--model", "smollm2-360m", "--method", method, "--lora-rank", "16"]
-    command += ["--precision", "bf16", "--grad-clip", "1", "--seq-len", str(a.seq_len), "--micro-batch", str(a.micro_batch)]
+    command += ["--precision", "bf16", "--seq-len", str(a.seq_len), "--micro-batch", str(a.micro_batch)]
     command += ["--global-batch", str(a.micro_batch), "--steps", str(a.steps), "--threads", str(a.threads), "--json"]
     output, usage = run(command + ["--vram", a.vram] if a.vram else command, a.threads)
     tokens = a.micro_batch * a.seq_len

@@ -2,7 +2,8 @@
 """Compares Plimsoll with PyTorch: the same training step on the same CPU, alternating, in each precision and mode.
 
 Each measurement is a process of its own. The sides alternate, and so does their order, so that a slow or busy phase of the
-machine affects all. Reported are medians over the rounds and their ratios.
+machine affects all. Reported are medians over the rounds and their ratios. Both sides clip the gradients' norm to 1, except in the cases
+with a budget ("tight"), which update each parameter as soon as its gradient is complete.
 
     modes      eager and compile (torch.compile) compute in float32; autocast and compile-autocast in bfloat16 where PyTorch
                chooses it. Compilation happens in warm-up steps
@@ -61,8 +62,8 @@ class Case:
     # Plimsoll's `--recompute`. `cheap` is norms and activations: little time, and a quarter to a third of the saved
     # bytes. The result does not depend on it.
     recompute: str = "cheap"
-    # Plimsoll's budget by precision, within which it chooses what to recompute. Neither side clips gradients then, so
-    # that Plimsoll may update each parameter as soon as its gradient is complete.
+    # Plimsoll's budget by precision, within which it chooses what to recompute. Neither side clips gradients then:
+    # clipping needs all gradients at a time, which is more than these budgets hold.
     memory: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -123,16 +124,21 @@ class Preset:
         return f"{self.model}, T {self.seq_len}{target}, B {self.micro_batch}, {own_settings(self)}"
 
 
+def clip_flags(case: Case | Preset) -> list[str]:
+    """The flag for both sides: gradients are clipped to a norm of 1, except within a budget."""
+    return ["--grad-clip", "0" if case.memory else "1"]
+
+
 def own_flags(case: Case | Preset, precision: str) -> list[str]:
     """Flags for Plimsoll only."""
     if not case.memory:
         return ["--recompute", case.recompute]
-    return ["--vram", dict(case.memory)[precision], "--grad-clip", "0"]
+    return ["--vram", dict(case.memory)[precision]]
 
 
 def own_settings(case: Case | Preset) -> str:
     within = [f"{precision} within {memory}" for precision, memory in case.memory]
-    return f"{', '.join(within)}, not clipped" if within else f"--recompute {case.recompute}"
+    return f"{', '.join(within)}, without clipping" if within else f"--recompute {case.recompute}, with clipping"
 
 
 CHAR = Case(6, 384, 6, 65, positions=256, seq_len=256, micro_batch=12, bias=False)
@@ -266,7 +272,7 @@ def measure(name: str, arguments: argparse.Namespace) -> Measured:
 def run_plimsoll(case: Case | Preset, precision: str, arguments: argparse.Namespace) -> Sample:
     counts = ["--steps", str(arguments.steps), "--threads", str(arguments.threads)]
     command = [arguments.plimsoll, "bench", "--device", "cpu", *case.flags(), *own_flags(case, precision), *counts]
-    command += ["--precision", precision, "--blas", arguments.blas, "--json"]
+    command += [*clip_flags(case), "--precision", precision, "--blas", arguments.blas, "--json"]
     output, usage = run(command, arguments.threads)
     plan, measured = output["plan"], output["measured"]
     tokens = plan["micro_batch"] * plan["accumulation"] * (plan["seq_len"] + (plan["target_len"] or 0))
@@ -289,7 +295,7 @@ def run_plimsoll(case: Case | Preset, precision: str, arguments: argparse.Namesp
 
 def run_torch(case: Case | Preset, mode: str, arguments: argparse.Namespace) -> Sample:
     counts = ["--steps", str(arguments.steps), "--threads", str(arguments.threads)]
-    command = [arguments.python, str(TORCH_STEP), *case.flags(), *case.torch_flags(), "--mode", mode, *counts]
+    command = [arguments.python, str(TORCH_STEP), *case.flags(), *case.torch_flags(), *clip_flags(case), "--mode", mode, *counts]
     output, usage = run(command, arguments.threads)
     if output["tokens_per_step"] != case.tokens_per_step:
         sys.exit(f"error: PyTorch counted {output['tokens_per_step']} tokens, the case has {case.tokens_per_step}")

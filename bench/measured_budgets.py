@@ -93,7 +93,7 @@ class Bench:
 
     def budgets(self) -> list[int]:
         """Budgets of distinct plans, ascending."""
-        whole = ["--grad-clip", "0", "--global-batch", str(self.case.micro_batch), "--vram", str(BUDGET_GIB)]
+        whole = ["--global-batch", str(self.case.micro_batch), "--vram", str(BUDGET_GIB)]
         command = [self.arguments.plimsoll, "plan", *self.flags, *whole, "--curve", "--json"]
         points = run(command, self.arguments.threads)[0]["curve"]
         by_step = {point["step_ms"]: point["budget_bytes"] for point in reversed(points)}
@@ -171,7 +171,7 @@ def main() -> None:
         "",
         f"- Machine: {cpu_model()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB",
         f"- Date: {date.today().isoformat()}",
-        f"- {arguments.threads} threads; {arguments.rounds} rounds of {arguments.steps} steps; float32",
+        f"- {arguments.threads} threads; {arguments.rounds} rounds of {arguments.steps} steps; float32, gradients clipped",
         f"- Command: `{command_line()}`",
     ]
     all_hold = True

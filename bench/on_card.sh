@@ -57,16 +57,31 @@ cat >experts.json <<'JSON'
  "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false}
 JSON
 
+# Attention over 131,072 tokens, which is split on a card that drives a display: no launch may exceed the system's limit.
+cat >long.json <<'JSON'
+{"model_type": "llama", "vocab_size": 4096, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 2,
+ "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+ "rope_theta": 500000.0, "hidden_act": "silu", "tie_word_embeddings": true}
+JSON
+
 echo "# A card, $(date -u +%F)"
 section "Self-test" 60 "$plimsoll" doctor --self-test
 section "Killed and resumed" 90 bash -c killed_and_resumed
 if [ -n "$tests" ]; then section "The tests of the CUDA device" 60 "$tests" --test-threads 1; fi
 section "Stress" 90 "$plimsoll" stress --device cuda --duration 1m
 section "Calibration" 60 "$plimsoll" calibrate --device cuda
+for part in off 1; do
+    section "Weights on the host: $part" 45 "$plimsoll" bench --model llama-3.2-1b --device cuda --seq-len 1024 --global-batch 16 --micro-batch 8 --precision bf16 --optimizer-state bf16 --optimizer-offload 1 --weight-offload $part --steps 4
+done
+section "8B in full in 16 GiB" 150 "$plimsoll" bench --model llama-3.1-8b --device cuda --vram 16 --seq-len 1024 --global-batch 64 --precision bf16 --optimizer-state bf16 --steps 2
+section "8B in full in 16 GiB, gradients in bf16" 150 "$plimsoll" bench --model llama-3.1-8b --device cuda --vram 16 --seq-len 1024 --global-batch 64 --precision bf16 --optimizer-state bf16 --gradient-precision bf16 --steps 2
+# The host updates while the next step begins: at the end of a step, this takes a quarter longer.
+section "8B in full in 24 GiB, 16 samples a step" 120 "$plimsoll" bench --model llama-3.1-8b --device cuda --vram 24 --seq-len 1024 --global-batch 16 --precision bf16 --optimizer-state bf16 --steps 4
 section "Sliding window" 60 "$plimsoll" bench --model window.json --device cuda --seq-len 4096 --micro-batch 4 --precision bf16 --steps 10
 section "Adapters" 60 "$plimsoll" bench --model qwen3-0.6b --method lora --device cuda --seq-len 1024 --micro-batch 8 --precision bf16 --steps 10
 section "Long context in tiles" 60 "$plimsoll" bench --model qwen3-0.6b --method qlora --device cuda --seq-len 16384 --micro-batch 1 --precision bf16 --sequence-tile 2048 --steps 4
 section "Long context without tiles" 60 "$plimsoll" bench --model qwen3-0.6b --method qlora --device cuda --seq-len 16384 --micro-batch 1 --precision bf16 --sequence-tile off --steps 4
+section "Attention over 131,072 tokens" 120 "$plimsoll" bench --model long.json --device cuda --seq-len 131072 --micro-batch 1 --precision bf16 --steps 2
 section "Experts" 60 "$plimsoll" bench --model experts.json --device cuda --seq-len 1024 --micro-batch 8 --precision bf16 --steps 10
 section "GPT-2 124M" 60 "$plimsoll" bench --model gpt2 --device cuda --seq-len 1024 --micro-batch 16 --precision bf16 --steps 20
 section "First start, without the driver's cache of kernels" 60 bash -c 'time CUDA_CACHE_DISABLE=1 "$PLIMSOLL" bench --model gpt2 --device cuda --seq-len 1024 --micro-batch 4 --precision bf16 --steps 1'

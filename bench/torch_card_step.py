@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Times the training step of a model of `transformers` on an NVIDIA card: forward, backward, fused AdamW, with autocast.
+"""Times the training step of a model of `transformers` on an NVIDIA card: forward, backward, clipping, fused AdamW, with autocast.
 
 This is the PyTorch side of compare_card.py, which runs it in a process of its own for each measurement. Weights are random and
-in single precision, attention is PyTorch's `scaled_dot_product_attention`, batches are random tokens.
+in single precision, attention is PyTorch's `scaled_dot_product_attention`, by the kernels that PyTorch chooses or by cuDNN's,
+batches are random tokens.
 
 usage:  python bench/torch_card_step.py --model gpt2 --seq-len 1024 --micro-batch 32 --accumulation 1 [--compile]
-            [--recompute] [--budget-gib 8] [--precision bf16|fp16|fp32] [--steps 8] [--warm-up 3]
+            [--recompute] [--cudnn-attention] [--budget-gib 8] [--precision bf16|fp16|fp32] [--steps 8] [--warm-up 3]
 needs:  pip install torch transformers
 
 stdout is one JSON object; `status` is `ok` or `oom`. With a budget PyTorch's allocator fails above the budget minus the
@@ -16,8 +17,10 @@ import argparse
 import json
 import statistics
 import time
+from contextlib import nullcontext
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 # Layers, channels and heads.
@@ -57,6 +60,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--precision", choices=["bf16", "fp16", "fp32"], default="bf16")
     parser.add_argument("--compile", action="store_true", help="use torch.compile")
     parser.add_argument("--recompute", action="store_true", help="use gradient checkpointing")
+    parser.add_argument("--cudnn-attention", action="store_true", help="use cuDNN's attention, and no other")
     parser.add_argument("--budget-gib", type=float, help="limit of the allocator's memory, including the context's")
     parser.add_argument("--steps", type=int, default=8, help="measured steps")
     parser.add_argument("--warm-up", type=int, default=3, help="steps before the measured ones")
@@ -81,6 +85,8 @@ def step_times(a: argparse.Namespace) -> list[float]:
             with torch.autocast("cuda", dtype=HALF.get(a.precision), enabled=a.precision in HALF):
                 loss = run(input_ids=micro, labels=micro).loss / a.accumulation
             scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad(set_to_none=True)
@@ -99,7 +105,8 @@ def main() -> None:
         torch.cuda.set_per_process_memory_fraction(max(0.0, (a.budget_gib * 2**30 - context) / total))
     report = {"torch": torch.__version__, "card": torch.cuda.get_device_name()}
     try:
-        seconds = statistics.median(step_times(a))
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if a.cudnn_attention else nullcontext():
+            seconds = statistics.median(step_times(a))
         report |= {"status": "ok", "tokens_per_s": a.accumulation * a.micro_batch * a.seq_len / seconds}
     except torch.OutOfMemoryError:
         report |= {"status": "oom", "tokens_per_s": None}

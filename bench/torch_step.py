@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times the training step of a language model in PyTorch on the CPU: forward, backward, fused AdamW.
+"""Times the training step of a language model in PyTorch on the CPU: forward, backward, clipping, fused AdamW.
 
 This is the PyTorch side of compare_torch.py, which also defines the cases and runs it in a process of its own for each
 measurement, so that the peak memory is that measurement's. Linux only: reads memory from /proc.
@@ -238,6 +238,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=5, help="measured steps")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before the measured ones")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--grad-clip", type=float, default=1.0, help="limit of the gradients' norm; 0 does not clip")
     parser.add_argument("--memory-budget", type=float, metavar="0..1", help="activation_memory_budget of torch.compile")
     a = parser.parse_args()
     missing = [name for name in (*sizes, "bias") if getattr(a, name.replace("-", "_")) is None]
@@ -284,6 +285,8 @@ def main() -> None:
         with record_function("backward"):
             loss.backward()
         with record_function("optimizer"):
+            if a.grad_clip:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), a.grad_clip)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         return loss.detach()

@@ -36,9 +36,11 @@ SIZES = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-# A model's configuration and some of its layers: of weights (out, in), of weights (in, out), of weights that are fused.
+# A model's configuration and some of its layers: of weights (out, in), of weights (in, out), of weights that are fused. PEFT adds
+# the adapter of a tied head to the embedding, too: then the logits are compared with those of its model before the merge.
 MODELS = {
-    "llama": (LlamaConfig(**SIZES), ["q_proj", "down_proj", "embed_tokens"]),
+    "llama": (LlamaConfig(**SIZES), ["q_proj", "down_proj", "embed_tokens", "lm_head"]),
+    "llama with a tied head": (LlamaConfig(**SIZES, tie_word_embeddings=True), ["q_proj", "lm_head"]),
     "gpt2": (GPT2Config(vocab_size=256, n_embd=64, n_layer=2, n_head=4, n_positions=64), ["c_attn", "c_proj"]),
     "phi3": (Phi3Config(**SIZES), ["qkv_proj", "gate_up_proj"]),
 }
@@ -49,12 +51,14 @@ STEPS = {torch.float32: 2**-22, torch.bfloat16: 2**-7}
 def check(program: str, name: str, dtype: torch.dtype, dora: bool, folder: Path) -> bool:
     """Whether the merged weights of a model agree; prints the differences."""
     config, layers = MODELS[name]
-    # Embeddings can't have magnitudes.
-    layers = [layer for layer in layers if not (dora and layer == "embed_tokens")]
+    # Embeddings and heads can't have magnitudes.
+    layers = [layer for layer in layers if not (dora and layer in ("embed_tokens", "lm_head"))]
+    is_untied = config.tie_word_embeddings and "lm_head" in layers
     AutoModelForCausalLM.from_config(config).to(dtype).save_pretrained(folder / "base", max_shard_size="60KB")
     base = AutoModelForCausalLM.from_pretrained(folder / "base", dtype=dtype)
     before = [weight.clone() for weight in base.state_dict().values()]
-    first, second = layers[:2]
+    # A layer of another rank, and one of another alpha.
+    first, second = layers[0], layers[-1]
     settings = {"r": 4, "lora_alpha": 12, "use_rslora": True, "rank_pattern": {first: 6}, "alpha_pattern": {second: 20}, "use_dora": dora}
     adapted = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", target_modules=layers, **settings))
     for parameter, values in adapted.named_parameters():
@@ -69,10 +73,17 @@ def check(program: str, name: str, dtype: torch.dtype, dora: bool, folder: Path)
         print(f"{name}: {run.stderr}")
         return False
     ours = AutoModelForCausalLM.from_pretrained(folder / "merged", dtype=dtype)
+    tokens = torch.arange(32)[None] * 7 % 256
+    if is_untied:
+        with torch.no_grad():
+            logits, theirs = ours(tokens).logits, adapted(tokens).logits
+        apart, largest = (logits - theirs).abs().max().item(), theirs.abs().max().item()
+        has_head = not torch.equal(ours.lm_head.weight, ours.model.embed_tokens.weight)
+        print(f"{name}, {str(dtype)[6:]}: logits differ by at most {apart:.1e}, the largest is {largest:.1e}")
+        return has_head and apart <= 64 * STEPS[dtype] * (1 + largest)
     theirs = adapted.merge_and_unload()
     pairs = list(zip(ours.state_dict().values(), theirs.state_dict().values(), strict=True))
     apart = max((a - b).abs().max().item() for a, b in pairs)
-    tokens = torch.arange(32)[None] * 7 % 256
     with torch.no_grad():
         logits = (ours(tokens).logits - theirs(tokens).logits).abs().max().item()
     method = "DoRA" if dora else "LoRA"

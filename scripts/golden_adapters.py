@@ -11,6 +11,8 @@ contains `adapters`, PEFT's adapter_config.json, in addition. Both matrices of a
     adapters_phi3    packed layers, which are several layers in our graph and share an adapter
     adapters_embedding   a layer of a Llama and its embedding
     adapters_tied    the embedding of a Gemma, which scales it and has it as its head too
+    adapters_head    a layer of a Llama and its output head
+    adapters_head_tied   the same of a Gemma 2, whose head has the weight of its embedding, and whose logits are capped
     adapters_plus    two layers of a Llama and its last norm, with LoRA+: the learning rate of second matrices is 4 times that of the
                      first
     adapters_dora    DoRA of all linear layers of a Qwen2, some of which have a bias
@@ -98,6 +100,23 @@ def tied():
     return of_embedding("gemma")
 
 
+def of_head(family: str, std: float):
+    model = golden_decoders.tiny(family)
+    config = golden.config_json(model)
+    model = with_adapters(
+        model, std, r=3, lora_alpha=6, target_modules=["q_proj", "lm_head"], rank_pattern={"lm_head": 5}, task_type="CAUSAL_LM"
+    )
+    return golden_decoders.golden_tensors(model), config, adapter_json(model)
+
+
+def head():
+    return of_head("llama", 0.25)
+
+
+def head_tied():
+    return of_head("gemma2", 0.4)
+
+
 def lora_plus(model) -> torch.optim.AdamW:
     """PEFT's optimizer. PEFT lets norms of this family decay, since it does not know their class; here none do."""
     optimizer = create_loraplus_optimizer(
@@ -183,5 +202,5 @@ def t5():
 
 if __name__ == "__main__":
     makers = {"llama": llama, "gpt2": gpt2, "phi3": phi3, "embedding": embedding, "tied": tied, "plus": plus, "t5": t5}
-    makers |= {"dora": dora, "dora_gpt2": dora_gpt2, "dora_phi3": dora_phi3}
+    makers |= {"head": head, "head_tied": head_tied, "dora": dora, "dora_gpt2": dora_gpt2, "dora_phi3": dora_phi3}
     golden.write_models(__file__, {f"adapters_{name}": make for name, make in makers.items()})

@@ -1,6 +1,6 @@
-"""Compiles crates/exec/kernels/*.cu to the committed PTX, and writes figures of every kernel.
+"""Compiles crates/exec/kernels/*.cu to the committed PTX. `scripts/assemble.py` writes figures of the result.
 
-    python scripts/kernels.py --venv DIR            PTX of every target, and bench/results/kernels.csv
+    python scripts/kernels.py --venv DIR            PTX of every target
     python scripts/kernels.py --venv DIR --check    exits with 1 if the committed files are not up to date
 
 DIR is a virtual environment outside the repository; it is created if missing. The compiler is NVRTC from the wheel named below, which
@@ -9,9 +9,7 @@ the version of their target, so the script writes that one.
 """
 
 import argparse
-import csv
 import ctypes
-import io
 import re
 import subprocess
 import sys
@@ -21,7 +19,6 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 KERNELS = REPOSITORY / "crates/exec/kernels"
 PLANTED = REPOSITORY / "crates/fake-cuda/tests/planted"
-FIGURES = REPOSITORY / "bench/results/kernels.csv"
 
 WHEEL = "nvidia-cuda-nvrtc-cu12==12.9.86"
 LIBRARY = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
@@ -31,33 +28,6 @@ TRIES = 16
 
 # Targets: compute capability, and the oldest PTX version with everything that its kernels use.
 TARGETS = {75: "6.5", 80: "7.0"}
-# Cards whose machine code the figures are for, with limits of an SM from the CUDA programming guide's technical
-# specifications: threads, blocks, bytes of shared memory, and bytes reserved per block.
-CARDS = {
-    75: {"threads": 1024, "blocks": 16, "shared": 64 << 10, "reserved": 0},
-    80: {"threads": 2048, "blocks": 32, "shared": 164 << 10, "reserved": 1 << 10},
-    86: {"threads": 1536, "blocks": 16, "shared": 100 << 10, "reserved": 1 << 10},
-    89: {"threads": 1536, "blocks": 24, "shared": 100 << 10, "reserved": 1 << 10},
-    90: {"threads": 2048, "blocks": 32, "shared": 228 << 10, "reserved": 1 << 10},
-    120: {"threads": 1536, "blocks": 24, "shared": 100 << 10, "reserved": 1 << 10},
-}
-REGISTERS_OF_AN_SM = 65536
-# Registers are allocated to warps in multiples of this.
-REGISTER_PIECE = 256
-
-# Dynamic shared memory with which kernels are launched, for attention with heads of 64 and of 128 channels; a test in
-# src/cuda/ops/attention_tensor.rs compares it. Kernels with asynchronous copies have a second stage, for the larger
-# heads if a multiprocessor has room.
-ROOMY = {80, 90}
-DYNAMIC = {
-    "attention_tensor_64": lambda _: 16384 + 768,
-    "attention_tensor_grad_queries_64": lambda card: 2 * (16384 + 1280) if card >= 80 else 16384 + 896,
-    "attention_tensor_grad_keys_64": lambda card: 2 * (16384 + 1280) if card >= 80 else 16384 + 768,
-    "attention_tensor_256": lambda _: 49152 + 768,
-    "attention_tensor_grad_queries_256": lambda card: 2 * (32768 + 896) if card in ROOMY else 49152 + 896,
-    "attention_tensor_grad_keys_256": lambda card: 2 * (32768 + 768) if card in ROOMY else 49152 + 768,
-}
-
 # Sources whose kernels for f16 equal those for bf16 except for the type's name, from this target on.
 HALVES = {"attention_tensor_64", "attention_tensor_256", "attention_tensor_grad_64", "attention_tensor_grad_256", "expert_product", "product"}
 BF16_TARGET = 80
@@ -242,66 +212,6 @@ def for_both_halves(ptx: str) -> str:
     return ENTRY.sub(lambda entry: entry[0] if "_bf16" in entry[1] else "", ptx)
 
 
-def occupancy(card: dict[str, int], registers: int, shared: int, threads: int) -> float:
-    """The share of an SM's threads that can be resident with blocks of this many threads.
-
-    Source: CUDA programming guide, "Calculate occupancy": threads, blocks, registers and shared memory each limit it.
-    """
-    warps = -(-threads // 32)
-    pieces = -(-registers * 32 // REGISTER_PIECE) * REGISTER_PIECE
-    blocks = min(
-        card["threads"] // (32 * warps),
-        card["blocks"],
-        REGISTERS_OF_AN_SM // (pieces * warps),
-        card["shared"] // (shared + card["reserved"]) if shared + card["reserved"] else card["blocks"],
-    )
-    return blocks * 32 * warps / card["threads"]
-
-
-def figures(compiler: Compiler) -> str:
-    """Registers, spills, shared memory and occupancy of every kernel on every card, as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow("kernel target threads registers spill_bytes stack_bytes shared_bytes occupancy".split())
-    for source in sorted(KERNELS.glob("*.cu")):
-        for target, card in CARDS.items():
-            machine = [f"--gpu-architecture=sm_{target}", "--std=c++17", "--ptxas-options=-v"]
-            ptx, log = compiler.compile(source, machine)
-            for name, figure in sorted(parse_log(log).items()):
-                threads = min(threads_of(ptx, name), 256)
-                figure["shared"] += DYNAMIC.get(re.sub(r"_b?f16$", "", name), lambda _: 0)(target)
-                part = occupancy(card, figure["registers"], figure["shared"], threads)
-                row = [figure[key] for key in ("registers", "spills", "stack", "shared")]
-                writer.writerow([name, f"sm_{target}", threads, *row, f"{part:.2f}"])
-    return text.getvalue()
-
-
-def threads_of(ptx: str, kernel: str) -> int:
-    """The maximum number of a kernel's threads, from its PTX."""
-    found = re.search(rf"\.entry {kernel}\(.*?\.maxntid (\d+)", ptx, flags=re.S)
-    if not found:
-        sys.exit(f"error: {kernel} declares no maximum number of threads")
-    return int(found[1])
-
-
-def parse_log(log: str) -> dict[str, dict[str, int]]:
-    """The assembler's figures for each kernel."""
-    kernels = {}
-    for part in log.split("Compiling entry function '")[1:]:
-
-        def number(pattern: str, part: str = part) -> int:
-            found = re.search(pattern, part)
-            return int(found[1]) if found else 0
-
-        kernels[part.split("'")[0]] = {
-            "registers": number(r"Used (\d+) registers"),
-            "spills": number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
-            "stack": number(r"(\d+) bytes stack frame"),
-            "shared": number(r"(\d+) bytes smem"),
-        }
-    return kernels
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--venv", type=Path, required=True, help="virtual environment for the compiler's wheel")
@@ -313,7 +223,7 @@ def main() -> None:
     arguments = parser.parse_args()
     compiler = Compiler(arguments.venv.resolve())
     try:
-        files = {**ptx_files(compiler, arguments.lines), FIGURES: figures(compiler)}
+        files = ptx_files(compiler, arguments.lines)
     except CompileError as error:
         sys.exit(f"error: {error}")
     there = {*KERNELS.glob("ptx/*/*.ptx"), *PLANTED.glob("*.ptx")}
@@ -328,7 +238,6 @@ def main() -> None:
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    print(files[FIGURES], end="")
 
 
 if __name__ == "__main__":

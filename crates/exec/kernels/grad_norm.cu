@@ -17,28 +17,71 @@ __device__ __forceinline__ double block_sum(double x, double *part) {
     return part[0];
 }
 
+// Gradients whose sums fit into scratch together: `LISTED` of src/cuda/ops/grad_norm.rs.
+#define LISTED 64
+
+// A gradient, and the number of its first block among those of all gradients of the list.
+struct Listed {
+    const void *gradient;
+    u64 elements, first;
+    // Whether it is in bf16; else in single precision.
+    u64 is_rounded;
+};
+
+// `blocks` is the number of all blocks.
+struct List {
+    Listed at[LISTED];
+    u64 count, blocks;
+};
+
+// The gradient with this block.
+__device__ __forceinline__ u32 with_block(const List &list, u64 block) {
+    u32 at = 0, end = (u32)list.count;
+    while (end - at > 1) {
+        u32 middle = (at + end) / 2;
+        if (list.at[middle].first <= block)
+            at = middle;
+        else
+            end = middle;
+    }
+    return at;
+}
+
 // sums[block] = the sum of the squares of the block's `each` elements, in double precision, where squares are exact.
-KERNEL(THREADS) grad_norm_squares(const float *gradient, double *sums, u64 elements, int each) {
+KERNEL(THREADS) grad_norm_squares(double *sums, int each, List list) {
     __shared__ double part[THREADS];
-    u64 first = (u64)blockIdx.x * each, last = first + each < elements ? first + each : elements;
+    const Listed &listed = list.at[with_block(list, blockIdx.x)];
+    u64 first = (blockIdx.x - listed.first) * each;
+    u64 last = first + each < listed.elements ? first + each : listed.elements;
     double sum = 0.0;
     for (u64 i = first + threadIdx.x; i < last; i += THREADS) {
-        double x = gradient[i];
+        double x = listed.is_rounded ? widen(static_cast<const bf16 *>(listed.gradient)[i])
+                                     : static_cast<const float *>(listed.gradient)[i];
         sum += x * x;
     }
     sum = block_sum(sum, part);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// Adds the square of an operand's norm, rounded to single precision, to the total; the last operand's call writes the
-// norm.
-KERNEL(THREADS) grad_norm_join(const double *sums, double *total, float *norm, int blocks, int first, int last) {
+// The sum of a gradient's sums replaces the first of them. A block for each gradient.
+KERNEL(THREADS) grad_norm_join(double *sums, List list) {
     __shared__ double part[THREADS];
+    u64 at = blockIdx.x, first = list.at[at].first, end = at + 1 < list.count ? list.at[at + 1].first : list.blocks;
     double sum = 0.0;
-    for (int i = threadIdx.x; i < blocks; i += THREADS) sum += sums[i];
+    for (u64 i = first + threadIdx.x; i < end; i += THREADS) sum += sums[i];
+    // All threads have read the sums when they know theirs.
     sum = block_sum(sum, part);
-    if (threadIdx.x > 0) return;
-    double rounded = (float)sqrt(sum), squares = (first ? 0.0 : *total) + rounded * rounded;
+    if (threadIdx.x == 0) sums[first] = sum;
+}
+
+// One thread. Adds the squares of the gradients' norms, rounded to single precision, to the total in order; the last list's call
+// writes the norm.
+KERNEL(1) grad_norm_total(const double *sums, double *total, float *norm, int first, int last, List list) {
+    double squares = first ? 0.0 : *total;
+    for (u64 at = 0; at < list.count; ++at) {
+        double rounded = (float)sqrt(sums[list.at[at].first]);
+        squares += rounded * rounded;
+    }
     *total = squares;
     if (last) *norm = (float)sqrt(squares);
 }

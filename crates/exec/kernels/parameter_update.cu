@@ -1,10 +1,10 @@
-// Updates by elementwise optimizers: the same arithmetic, random bits and codes as src/cpu/parameter_update. Reference:
-// src/reference/parameter_update.rs.
+// Updates of parameters by elementwise optimizers: the same arithmetic, random bits and codes as src/cpu/parameter_update.
+// Reference: src/reference/parameter_update.rs.
 //
-// A warp for each 256 elements, of which each lane has two fours. Everything is updated in place.
+// A warp for each 256 elements of a parameter, of which each lane has two fours. Everything is updated in place.
 
-#include "philox.cuh"
 #include "remainder.cuh"
+#include "rounding.cuh"
 
 #define BLOCK 256
 #define EACH Fours<float>::SIZE
@@ -17,9 +17,31 @@ struct Levels {
     float at[2][256];
 };
 
-// Shared by all updates.
+// Parameters of a launch, so that it has no more than 4 KiB of arguments: `LISTED` of src/cuda/ops/parameter_update.rs.
+#define LISTED 20
+
+// A parameter: its tensors, of which absent ones are null; its first block among those of all parameters of the list; and the
+// rule's factors for it.
+struct Parameter {
+    const void *gradient;
+    void *weight;
+    short *remainders;
+    void *moments[2];
+    float *scales[2];
+    u64 elements, first;
+    u32 site;
+    float weight_decay, rate;
+    int gradient_format;
+};
+
+struct List {
+    Parameter at[LISTED];
+    u64 count;
+};
+
+// Shared by all parameters.
 struct Rule {
-    float beta1, beta2, eps, weight_decay, rate;
+    float beta1, beta2, eps;
 };
 
 // Shared by all elements of an update.
@@ -41,10 +63,10 @@ __device__ __forceinline__ double power(double x, u64 n) {
 
 struct AdamW {
     enum { MOMENTS = 2 };
-    __device__ __forceinline__ static Shared shared(const Rule &rule, const Scalars *scalars) {
-        double rate = (double)rule.rate * (double)scalars->learning_rate;
+    __device__ __forceinline__ static Shared shared(const Rule &rule, const Parameter &parameter, const Scalars *scalars) {
+        double rate = (double)parameter.rate * (double)scalars->learning_rate;
         double first = 1.0 - power(rule.beta1, scalars->update), second = 1.0 - power(rule.beta2, scalars->update);
-        return {(float)(rate / first), (float)(1.0 / sqrt(second)), (float)(1.0 - rate * (double)rule.weight_decay)};
+        return {(float)(rate / first), (float)(1.0 / sqrt(second)), (float)(1.0 - rate * (double)parameter.weight_decay)};
     }
     // In the order of operations of src/cpu/parameter_update/adamw.rs.
     __device__ __forceinline__ static void update(const Rule &rule, const Shared &shared, float g, float &w,
@@ -59,9 +81,9 @@ struct AdamW {
 
 struct Lion {
     enum { MOMENTS = 1 };
-    __device__ __forceinline__ static Shared shared(const Rule &rule, const Scalars *scalars) {
-        double rate = (double)rule.rate * (double)scalars->learning_rate;
-        return {(float)rate, 0.0f, (float)(1.0 - rate * (double)rule.weight_decay)};
+    __device__ __forceinline__ static Shared shared(const Rule &rule, const Parameter &parameter, const Scalars *scalars) {
+        double rate = (double)parameter.rate * (double)scalars->learning_rate;
+        return {(float)rate, 0.0f, (float)(1.0 - rate * (double)parameter.weight_decay)};
     }
     // In the order of operations of src/cpu/parameter_update/lion.rs. The sign of zero is zero.
     __device__ __forceinline__ static void update(const Rule &rule, const Shared &shared, float g, float &w,
@@ -74,33 +96,13 @@ struct Lion {
     }
 };
 
-// Random bits for a lane's elements: each tensor has its own bits. Eight neighbors, which two lanes have, share a draw:
-// of each pair the even lane draws for the first fours of both, the odd one for the second.
+// Random bits for a lane's elements: each tensor has its own bits.
 __device__ __forceinline__ uint4 bits(const Scalars *scalars, u64 block, u32 site, u32 which) {
-    u32 lane = threadIdx.x % WARP, odd = lane % 2, eight = (u32)block * (BLOCK / 8) + odd * (WARP / 2) + lane / 2;
-    uint4 counter = make_uint4(eight, 4 * site + which, (u32)scalars->update, ROUNDING);
-    uint4 words = philox(counter, make_uint2((u32)scalars->seed, (u32)(scalars->seed >> 32)));
-    u32 one = __shfl_xor_sync(ALL_LANES, odd ? words.x : words.z, 1);
-    u32 other = __shfl_xor_sync(ALL_LANES, odd ? words.y : words.w, 1);
-    return odd ? make_uint4(one, other, words.z, words.w) : make_uint4(words.x, words.y, one, other);
+    uint3 rest = make_uint3(4 * site + which, (u32)scalars->update, ROUNDING);
+    return lane_bits(block, rest, make_uint2((u32)scalars->seed, (u32)(scalars->seed >> 32)));
 }
 
-// One of the two nearest values, chosen at random so that the mean is exact.
-__device__ __forceinline__ bf16 round_at_random(float x, u32 random) {
-    u32 word = __float_as_uint(x);
-    if (!isfinite(x)) return {(u16)(word >> 16 | (x != x ? 1 : 0))};
-    return {(u16)((word + (random & 0xffff)) >> 16)};
-}
-
-__device__ __forceinline__ Fours<bf16> rounded_at_random(const Fours<float> &values, uint4 words) {
-    u32 each[4] = {words.x, words.y, words.z, words.w};
-    Fours<bf16> some;
-#pragma unroll
-    for (int k = 0; k < EACH; ++k) some.at[k] = round_at_random(values.at[k], each[k / 2] >> 16 * (k % 2));
-    return some;
-}
-
-// The format of a weight or a moment.
+// The format of a gradient, a weight or a moment.
 enum Format { PLAIN, ROUNDED, CODES };
 
 // The first `count` elements of a block without codes, joined with their remainders if there are any.
@@ -195,30 +197,36 @@ __device__ __forceinline__ void encode(const Fours<float> &values, const Kept &k
     coded(values, kept, block, is_signed).store(static_cast<unsigned char *>(kept.at) + first, count);
 }
 
+// The parameter with this block. The first blocks are in ascending order.
+__device__ __forceinline__ const Parameter &with_block(const List &list, u64 block) {
+    u32 at = 0;
+    while (at + 1 < list.count && list.at[at + 1].first <= block) ++at;
+    return list.at[at];
+}
+
 // If the factor is NaN, nothing is written.
 template <class R>
-__device__ __forceinline__ void update(const float *gradient, const float *factor, const Scalars *scalars,
-                                       void *weight, short *remainders, void *const (&moments)[2],
-                                       float *const (&scales)[2], u64 elements, int weight_format, int state_format,
-                                       u32 site, const Rule &rule, const Levels &levels) {
+__device__ __forceinline__ void update(const float *factor, const Scalars *scalars, int weight_format, int state_format,
+                                       const Rule &rule, const Levels &levels, const List &list) {
     __shared__ Shared shared;
     __shared__ float decoded[2][256];
     float scale = *factor;
     if (scale != scale) return;
-    if (threadIdx.x == 0) shared = R::shared(rule, scalars);
+    const Parameter &parameter = with_block(list, blockIdx.x);
+    if (threadIdx.x == 0) shared = R::shared(rule, parameter, scalars);
     if (state_format == CODES)
         for (int set = 0; set < R::MOMENTS; ++set) decoded[set][threadIdx.x] = levels.at[set][threadIdx.x];
     __syncthreads();
-    u64 block = (u64)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+    u64 block = (blockIdx.x - parameter.first) * (THREADS / WARP) + threadIdx.x / WARP, elements = parameter.elements;
     // Whole warps return.
     if (block * BLOCK >= elements) return;
     u64 first = block * BLOCK;
     int count = elements - first < BLOCK ? (int)(elements - first) : BLOCK;
-    Fours<float> g = Fours<float>::load(gradient + first, count), m[R::MOMENTS];
-    Fours<float> w = decode_floats(weight, remainders, weight_format, block, count);
+    Fours<float> g = decode_floats(parameter.gradient, nullptr, parameter.gradient_format, block, count), m[R::MOMENTS];
+    Fours<float> w = decode_floats(parameter.weight, parameter.remainders, weight_format, block, count);
 #pragma unroll
     for (int i = 0; i < R::MOMENTS; ++i)
-        m[i] = decode({moments[i], scales[i], decoded[i], state_format}, block, count);
+        m[i] = decode({parameter.moments[i], parameter.scales[i], decoded[i], state_format}, block, count);
 #pragma unroll
     for (int k = 0; k < EACH; ++k) {
         float each[R::MOMENTS];
@@ -228,21 +236,18 @@ __device__ __forceinline__ void update(const float *gradient, const float *facto
 #pragma unroll
         for (int i = 0; i < R::MOMENTS; ++i) m[i].at[k] = Fours<float>::first() + Fours<float>::behind(k) < count ? each[i] : 0.0f;
     }
-    encode_floats(w, weight, remainders, weight_format, block, count, scalars, site, 0);
+    u32 site = parameter.site;
+    encode_floats(w, parameter.weight, parameter.remainders, weight_format, block, count, scalars, site, 0);
 #pragma unroll
     for (int i = 0; i < R::MOMENTS; ++i)
-        encode(m[i], {moments[i], scales[i], decoded[i], state_format}, block, count, i == 0, scalars, site, 1 + i);
+        encode(m[i], {parameter.moments[i], parameter.scales[i], decoded[i], state_format}, block, count, i == 0, scalars,
+               site, 1 + i);
 }
 
-// Absent remainders, moments and scales are null.
 #define KERNELS(name, R)                                                                                               \
-    KERNEL(THREADS) name(const float *gradient, const float *factor, const Scalars *scalars, void *weight,             \
-                         short *remainders, void *first, void *second, float *first_scales, float *second_scales,      \
-                         u64 elements, int weight_format, int state_format, u32 site, Rule rule, Levels levels) {      \
-        void *const moments[2] = {first, second};                                                                      \
-        float *const scales[2] = {first_scales, second_scales};                                                        \
-        update<R>(gradient, factor, scalars, weight, remainders, moments, scales, elements, weight_format,             \
-                  state_format, site, rule, levels);                                                                   \
+    KERNEL(THREADS) name(const float *factor, const Scalars *scalars, int weight_format, int state_format, Rule rule,  \
+                         Levels levels, List list) {                                                                   \
+        update<R>(factor, scalars, weight_format, state_format, rule, levels, list);                                   \
     }
 KERNELS(adamw, AdamW)
 KERNELS(lion, Lion)

@@ -16,10 +16,18 @@ __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
     return counter;
 }
 
+// What random words of a step are for.
+#define DROPOUT 0xD80Fu
+#define GRADIENT 0x6AD5u
+
+__device__ __forceinline__ uint2 step_key(const Scalars *scalars, u32 purpose) {
+    u32 step = (u32)scalars->step;
+    return make_uint2((u32)scalars->seed ^ __funnelshift_l(step, step, 16),
+                      (u32)(scalars->seed >> 32) ^ step ^ purpose);
+}
+
 // The random words for elements 4 · quad to 4 · quad + 3 of a sample at a dropout site.
 __device__ __forceinline__ uint4 dropout_bits(const Scalars *scalars, u64 sample, u32 site, u32 quad) {
-    u32 step = (u32)scalars->step;
-    uint2 key = make_uint2((u32)scalars->seed ^ __funnelshift_l(step, step, 16),
-                           (u32)(scalars->seed >> 32) ^ step ^ 0xD80Fu);
+    uint2 key = step_key(scalars, DROPOUT);
     return philox(make_uint4(quad, site, (u32)sample, (u32)(sample >> 32)), key);
 }

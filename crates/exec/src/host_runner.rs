@@ -100,6 +100,7 @@ impl HostRunner {
             outputs: step.outputs.iter().map(|&id| &plan[id].ty).collect(),
         };
         let threads = plan.target(step).threads();
+        let scalars = &scalars.of(step.pass);
         cpu::run(&step.op, Call { inputs, outputs, scratch, io, scalars, threads });
     }
 }

@@ -26,12 +26,33 @@ pub fn philox(counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter.map(|word| word as u32)
 }
 
-/// The random words for elements `4·quad .. 4·quad+4` of a sample at a dropout site. The step is a part of the key, so
-/// that no two steps have the same mask.
+/// What random words are for; no two purposes share draws.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub enum Purpose {
+    /// Masks of dropout: the words are for four elements of a sample.
+    Dropout = 0xD80F,
+    /// Rounding of the gradient of a micro-batch, which is numbered by its first sample: the words are for eight elements.
+    Gradient = 0x6AD5,
+}
+
+/// The key of random words of a step, so that no two steps have the same draws.
+#[inline(always)]
+pub fn step_key(purpose: Purpose, seed: u64, step: u64) -> [u32; 2] {
+    [seed as u32 ^ (step as u32).rotate_left(16), (seed >> 32) as u32 ^ step as u32 ^ purpose as u32]
+}
+
+/// What follows the index of random words in the counter of a site for a sample.
+#[inline(always)]
+pub fn site_counter(site: u32, sample: u64) -> [u32; 3] {
+    [site, sample as u32, (sample >> 32) as u32]
+}
+
+/// The random words for elements `4·quad .. 4·quad+4` of a sample at a dropout site.
 #[inline(always)]
 pub fn dropout_bits(seed: u64, step: u64, sample: u64, site: u32, quad: u32) -> [u32; 4] {
-    let key = [seed as u32 ^ (step as u32).rotate_left(16), (seed >> 32) as u32 ^ step as u32 ^ 0xD80F];
-    philox([quad, site, sample as u32, (sample >> 32) as u32], key)
+    let [site, low, high] = site_counter(site, sample);
+    philox([quad, site, low, high], step_key(Purpose::Dropout, seed, step))
 }
 
 /// An element is kept if its random word is at least this: a fraction `rate` of all words is below.

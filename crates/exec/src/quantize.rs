@@ -6,8 +6,10 @@
 #[derive(Debug, Clone)]
 pub struct Levels {
     values: [f32; 256],
-    /// The midpoint of a level and the next.
-    bounds: [f32; 255],
+    /// The midpoint of a level and the next, and two that no number reaches.
+    bounds: [f32; 257],
+    /// The code of the least number of each upper half of the bits of a number.
+    first: Box<[u8; 1 << 16]>,
 }
 
 impl Levels {
@@ -39,8 +41,20 @@ impl Levels {
         let values: [f64; 256] = values.try_into().expect("254 levels in the decades, zero and one");
         let values = values.map(|v| v as f32);
         // Midpoints of the rounded levels, so that every implementation with these levels finds the same codes.
-        let bounds = std::array::from_fn(|i| 0.5 * (values[i] + values[i + 1]));
-        Self { values, bounds }
+        let midpoint = |i: usize| 0.5 * (values[i] + values[i + 1]);
+        let bounds: [f32; 257] = std::array::from_fn(|i| if i < 255 { midpoint(i) } else { f32::NAN });
+        let mut first = vec![0; 1 << 16];
+        let mut code = 0;
+        // From the least number to infinity. Below zero, the least with an upper half is the one with the largest lower half.
+        let below_zero = (0x8000..0xFF80).rev().map(|upper| (upper, upper << 16 | 0xFFFF));
+        for (upper, least) in below_zero.chain((0..=0x7F80).map(|upper| (upper, upper << 16))) {
+            while bounds[code] <= f32::from_bits(least) {
+                code += 1;
+            }
+            first[upper as usize] = code as u8;
+        }
+        let first = first.try_into().expect("there are as many upper halves");
+        Self { values, bounds, first }
     }
 
     /// The values of all codes.
@@ -49,20 +63,24 @@ impl Levels {
     }
 
     /// The value of a code, as a part of the block's largest.
+    #[inline(always)]
     pub fn decode(&self, code: u8) -> f32 {
         self.values[usize::from(code)]
     }
 
     /// The code of the nearest level; of two, the upper.
+    #[inline(always)]
     pub fn encode(&self, value: f32) -> u8 {
-        self.bounds.partition_point(|&bound| bound <= value) as u8
+        let first = self.first[(value.to_bits() >> 16) as usize];
+        let [next, after] = [0, 1].map(|further| self.bounds[usize::from(first) + further] <= value);
+        first + u8::from(next) + u8::from(after)
     }
 
-    /// Like [`encode`](Self::encode), but positive values stay positive: a second moment of zero would make the next
-    /// update divide by zero.
+    /// Like [`encode`](Self::encode) for levels of which zero is the least, but positive values stay positive: a second moment of
+    /// zero would make the next update divide by zero.
+    #[inline(always)]
     pub fn encode_above_zero(&self, value: f32) -> u8 {
-        let code = self.encode(value);
-        code + u8::from(value > 0.0 && self.decode(code) == 0.0)
+        self.encode(value).max(u8::from(value > 0.0))
     }
 }
 
@@ -90,6 +108,21 @@ mod tests {
             }
             for code in 0..=255 {
                 assert_eq!(levels.encode(levels.decode(code)), code);
+            }
+        }
+    }
+
+    /// Around all bounds and the steps of the table of upper halves, and far from them.
+    #[test]
+    fn codes_are_those_of_the_bounds_below() {
+        let halves =
+            (0..=u32::from(u16::MAX)).flat_map(|upper| [0, 1, 0x7FFF, 0xFFFF].map(|lower| upper << 16 | lower));
+        for levels in [Levels::signed(), Levels::unsigned()] {
+            let near =
+                levels.bounds.iter().flat_map(|bound| [-1, 0, 1].map(|by| bound.to_bits().wrapping_add_signed(by)));
+            for value in halves.clone().chain(near).map(f32::from_bits).filter(|value| !value.is_nan()) {
+                let expected = levels.bounds[..255].iter().filter(|&&bound| bound <= value).count();
+                assert_eq!(usize::from(levels.encode(value)), expected, "{value}");
             }
         }
     }

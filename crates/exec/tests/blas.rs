@@ -72,6 +72,7 @@ fn kernels_with_a_library_equal_their_references_and_are_reproducible() {
         cap: None,
         input: true,
         weight: true,
+        adapter: None,
         accumulate_loss: false,
         accumulate,
     };

@@ -29,10 +29,11 @@ use plimsoll_fake_cuda::workbench::{ORDERS, Shape, Workbench};
 use plimsoll_graph::ops::{
     Add, Attention, AttentionGrad, CachedAttention, Cast, ClampedSwiglu, ClampedSwigluGrad, ColumnScale,
     ColumnScaleGrad, Combine, CombineWeightGrad, Dispatch, Dropout, DropoutKey, Embedding, EmbeddingGrad, ExpertLinear,
-    ExpertLinearInputGrad, ExpertLinearWeightGrad, GradNorm, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear,
-    LinearInputGrad, LinearWeightGrad, LowRankNorm, MovingAverage, Nature, ParameterUpdate, Pool, PoolGrad, Pooling,
-    Positions, PositionsGrad, PreferenceKind, PreferenceLoss, PreferenceLossGrad, RelativeBias, RmsNorm, RmsNormGrad,
-    RopeScaling, Rotary, Route, RouteGrad, RouterLoss, StateFormat, TakeRow, Transfer, WeightFormat, WeightLayout,
+    ExpertLinearInputGrad, ExpertLinearWeightGrad, GradNorm, HeadAdapterGrads, HeadLoss, HeadLossGrad, LayerNorm,
+    LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, LowRankNorm, MovingAverage, Nature, ParameterUpdate,
+    Pool, PoolGrad, Pooling, Positions, PositionsGrad, PreferenceKind, PreferenceLoss, PreferenceLossGrad,
+    RelativeBias, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, RouterLoss, StateFormat, TakeRow,
+    Transfer, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Products, Scalars, Target, TensorType};
@@ -325,7 +326,8 @@ fn vectors_and_edges_of_tiles_are_correct() {
 }
 
 /// Kernels that pass over elements access few sectors. They move hardly more bytes of operands than their ops declare,
-/// and of scratch no more than one write and one read, or for a router, which turns counts into places, three; and they request few bytes repeatedly, cached or not.
+/// and of scratch no more than one write and one read, or three of either for a router, which turns counts into places, and for the
+/// norm of gradients, which sums each gradient's sums; and they request few bytes repeatedly, cached or not.
 #[test]
 fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
     let (x, flat): (&[usize], &[usize]) = (&[1, 64, 512], &[32768]);
@@ -415,7 +417,7 @@ fn streaming_kernels_access_few_sectors_and_move_the_declared_bytes() {
         let Traffic { taken, fewest, conflicts, operands, scratch, declared_scratch, expected } = traffic;
         assert!(10 * taken <= 11 * fewest, "{example:?}: {traffic:?}: sectors");
         assert!(10 * operands <= 11 * expected, "{example:?}: {traffic:?}: bytes of operands");
-        let passes = if matches!(example.op, Op::Route(_)) { 3 } else { 2 };
+        let passes = if matches!(example.op, Op::Route(_) | Op::GradNorm(_)) { 3 } else { 2 };
         assert!(scratch <= passes * declared_scratch, "{example:?}: {traffic:?}: bytes of scratch");
         if sums_parts(&example) {
             assert_eq!(conflicts, 0, "{example:?}: {traffic:?}: bank conflicts");
@@ -1032,22 +1034,32 @@ fn attention_handles_documents_in_any_order() {
     });
 }
 
-/// Partial chunks, a vocabulary that is not a multiple of vectors, absent targets.
+/// Partial chunks, a vocabulary and a rank that are not multiples of vectors, absent targets.
 #[test]
 fn heads_are_right_in_chunks() {
     let shapes: [&[usize]; 3] = [&[1, 11, 9], &[307, 9], &[1, 11]];
+    let with_adapter: [&[usize]; 5] = [shapes[0], shapes[1], shapes[2], &[1, 11, 3], &[307, 3]];
     let grad = HeadLossGrad {
         chunk: 4,
         smoothing: 0.1,
         cap: None,
         input: true,
         weight: true,
+        adapter: None,
         accumulate_loss: true,
         accumulate: true,
     };
+    let adapted = HeadLossGrad { adapter: Some(HeadAdapterGrads { low: true, up: true }), ..grad };
     check_all(&[
-        integers(case(HeadLoss { chunk: 5, smoothing: 0.0, cap: None }, &shapes), 2, Fill::Target(307)),
+        integers(case(HeadLoss { chunk: 5, smoothing: 0.0, cap: None, adapter: false }, &shapes), 2, Fill::Target(307)),
         integers(case(grad, &shapes), 2, Fill::Target(307)),
         integers(case(HeadLossGrad { cap: Some(1.5), ..grad }, &shapes), 2, Fill::Target(307)),
+        integers(
+            case(HeadLoss { chunk: 5, smoothing: 0.0, cap: None, adapter: true }, &with_adapter),
+            2,
+            Fill::Target(307),
+        ),
+        integers(case(adapted, &with_adapter), 2, Fill::Target(307)),
+        integers(case(HeadLossGrad { input: false, weight: false, ..adapted }, &with_adapter), 2, Fill::Target(307)),
     ]);
 }

@@ -5,6 +5,7 @@ mod block_of_experts;
 
 use plimsoll_exec::cases::{Noise, fill_value};
 use plimsoll_exec::reference::{Value, interpret};
+use plimsoll_graph::ops::GradientFormat;
 use plimsoll_graph::{
     Example, Graph, Init, Node, Op, Ports, Program, ProgramBuilder, ProgramKind, Scalars, TensorId, differentiate,
 };
@@ -84,7 +85,7 @@ fn build(example: &Example, frozen: &BTreeSet<String>, noise: &mut Noise) -> Cas
             ),
         })
         .collect::<Vec<_>>();
-    graph.declare_training_state(&[], frozen);
+    graph.declare_training_state(&[], GradientFormat::F32, frozen);
     let mut builder = ProgramBuilder::new(&mut graph);
     let outputs = builder.push(example.op.clone(), &inputs).expect("examples are well-typed");
     let forward = builder.nodes[0].clone();
@@ -234,7 +235,7 @@ fn differentiating_any_other_op_is_an_error() {
         for (id, (ty, _)) in ids.iter().zip(&example.inputs) {
             graph.tensors[id.index()].ty = ty.clone();
         }
-        graph.declare_training_state(&[], &BTreeSet::new());
+        graph.declare_training_state(&[], GradientFormat::F32, &BTreeSet::new());
         let mut builder = ProgramBuilder::new(&mut graph);
         // An op without results has no gradient to request.
         let made = builder.push(example.op.clone(), &ids).expect("examples are well-typed");

@@ -318,6 +318,7 @@ fn the_head_of_gpt2_with_its_odd_vocabulary_is_exact() {
         cap: None,
         input: true,
         weight: true,
+        adapter: None,
         accumulate_loss: false,
         accumulate: true,
     }
@@ -336,11 +337,20 @@ fn a_pair_of_equal_draws_is_one_head() {
         inputs.push((TensorType::i32(&x[..2]), Fill::Target(v as i32)));
         Example { op, inputs, state: Fill::Uniform, scalars: Scalars::default() }
     };
-    let (input, weight) = (true, true);
-    let one = HeadLossGrad { chunk, smoothing, cap: None, input, weight, accumulate_loss, accumulate };
+    let (input, weight, adapter) = (true, true, None);
+    let one = HeadLossGrad { chunk, smoothing, cap: None, input, weight, adapter, accumulate_loss, accumulate };
     let one = Case::new(&case(one.into(), &[x, &[v, 5]]), &mut noise);
-    let pair =
-        PairedHeadLossGrad { chunk, alpha: 3.0, smoothing, cap: None, input, weight, accumulate_loss, accumulate };
+    let pair = PairedHeadLossGrad {
+        chunk,
+        alpha: 3.0,
+        smoothing,
+        cap: None,
+        input,
+        weight,
+        adapter,
+        accumulate_loss,
+        accumulate,
+    };
     let mut pair = Case::new(&case(pair.into(), &[x, x, &[v, 5]]), &mut noise);
     pair.inputs = [0, 0, 1, 2].map(|index: usize| one.inputs[index].clone()).to_vec();
     let (one, pair) = (fast(&one, 2, None), fast(&pair, 2, None));
@@ -390,10 +400,10 @@ fn smoothed_and_paired_losses_equal_pytorchs() {
         run(&op, &RefCall { inputs, io, scalars: &Scalars::default() }, &mut outputs);
         outputs[0][0]
     };
-    let smoothed = HeadLoss { chunk: 1, smoothing: 0.1, cap: None };
+    let smoothed = HeadLoss { chunk: 1, smoothing: 0.1, cap: None, adapter: false };
     let found = loss(smoothed.into(), vec![&x, &identity, &targets], vec![&states, &weight, &ids]);
     assert!((found - 2.651_019_573).abs() < 1e-6, "{found}");
-    let paired = PairedHeadLoss { chunk: 1, alpha: 2.0, smoothing: 0.0, cap: None };
+    let paired = PairedHeadLoss { chunk: 1, alpha: 2.0, smoothing: 0.0, cap: None, adapter: false };
     let types = vec![&states, &states, &weight, &ids];
     let found = loss(paired.into(), vec![&x, &other, &identity, &targets], types.clone());
     assert!((found - 2.991_747_856).abs() < 1e-6, "{found}");

@@ -4,7 +4,7 @@
 use plimsoll_exec::cases::Noise;
 use plimsoll_exec::{ArenaUse, Device, DeviceError, MemoryReport, NullDevice, Order, run_program};
 use plimsoll_graph::models::{FeedForwardProjection, Gpt2Config, ModelConfig, T5Config};
-use plimsoll_graph::ops::{PreferenceKind, StateFormat};
+use plimsoll_graph::ops::{GradientFormat, PreferenceKind, StateFormat};
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
     Adapter, AdapterSettings, Adapters, Contrastive, Lengths, MemoryId, Objective, Optimizer, Preferences, Products,
@@ -65,11 +65,14 @@ fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optim
         base_weights: None,
         sequence_tile: None,
         optimizer_state: [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8][noise.below(3)],
+        gradients: GradientFormat::F32,
         average: perhaps(noise, Average { decay: 0.9, memory }),
         recompute: Recompute { blocks: noise.below(4), first: levels[noise.below(5)], rest: levels[noise.below(5)] },
         activation_offload: noise.below(6).saturating_sub(1),
         update_in_backward,
         optimizer_offload: [0.0, 0.5, 1.0, fraction][noise.below(4)],
+        weight_offload: 0.0,
+        host_update_at_end: fraction < 0.25,
     }
 }
 
@@ -198,10 +201,11 @@ fn random_adapters(noise: &mut Noise, model: &ModelConfig) -> Option<Adapters> {
     layers.retain(|_| noise.unit() < 0.6);
     let dropout = perhaps(noise, 0.1).unwrap_or(0.0);
     let has_magnitudes = dropout == 0.0 && noise.unit() < 0.5;
-    let layers = layers.into_iter().filter(|layer| !(has_magnitudes && layer.is_embedding)).map(|layer| {
-        let rank = between(noise, 1, layer.inputs.min(layer.outputs).min(8));
-        (layer.module, Adapter { rank, scale: 0.5 })
-    });
+    let layers =
+        layers.into_iter().filter(|layer| !(has_magnitudes && layer.role.lacks_magnitudes().is_some())).map(|layer| {
+            let rank = between(noise, 1, layer.inputs.min(layer.outputs).min(8));
+            (layer.module, Adapter { rank, scale: 0.5 })
+        });
     let layers = layers.collect::<BTreeMap<_, _>>();
     (!layers.is_empty()).then_some(Adapters { layers, dropout, saved: BTreeSet::new(), has_magnitudes })
 }
@@ -243,6 +247,7 @@ impl Case {
             frozen: if noise.unit() < 0.3 { random_frozen(noise, &model) } else { BTreeSet::new() },
             sequence_tile: if noise.unit() < 0.3 { Some(between(noise, 1, 40)) } else { None },
             adapters: if noise.unit() < 0.3 { random_adapters(noise, &model) } else { None },
+            gradients: GradientFormat::F32,
         };
         let has_reference = shape.adapters.as_ref().is_some_and(|adapters| adapters.saved.is_empty());
         if has_reference && !model.takes_pairs() && noise.unit() < 0.5 {
@@ -256,13 +261,16 @@ impl Case {
         let rules = Rule::all();
         let rule = rules[noise.below(rules.len())];
         let mut optimizer = Optimizer { rule, grad_clip: perhaps(noise, 1.0), ..Optimizer::default() };
-        let levers = random_levers(noise, accumulation == 1, &mut optimizer);
+        let mut levers = random_levers(noise, accumulation == 1, &mut optimizer);
         let threads = between(noise, 1, 8);
         let targets = [
             Targets::cpu(threads),
             Targets::cuda((8, 6), threads),
             Targets::cuda((9, 0), threads).multiplying_by(Products::CublasLt),
         ][noise.below(3)];
+        let part = noise.unit();
+        levers.weight_offload = [0.0, 0.0, part, 1.0][noise.below(4)];
+        shape.gradients = [GradientFormat::F32, GradientFormat::F32, GradientFormat::Bf16][noise.below(3)];
         Self { model, optimizer, shape, accumulation, levers, targets }
     }
 
@@ -292,6 +300,7 @@ impl Case {
                 precision: self.levers.precision,
                 base_weights: self.levers.base_weights,
                 optimizer_state: Some(self.levers.optimizer_state),
+                gradients: Some(self.shape.gradients),
                 average: self.levers.average,
                 sequence_tile: Some(self.shape.sequence_tile.map_or(SequenceTile::Off, SequenceTile::Rows)),
                 recompute: Some(Recompute {
@@ -302,6 +311,7 @@ impl Case {
                     self.levers.activation_offload.min(self.model.blocks()) as f64 / self.model.blocks() as f64,
                 ),
                 optimizer_offload: Some(self.levers.optimizer_offload),
+                weight_offload: Some(self.levers.weight_offload),
                 update_in_backward: None,
                 head_chunk: Some(self.shape.head_chunk),
                 attention_rows: Some(self.levers.attention_rows),
@@ -353,28 +363,33 @@ fn invariant_3_exact_the_longest_contexts_of_the_manual_measure_what_was_planned
     }
 }
 
-/// Everything that a run executes of the plan, its queues in this order: a step, an evaluation, generation, and the
-/// next step.
+/// Everything that a run executes of the plan, its queues in this order: steps, an evaluation, generation, and the next step.
 fn rehearse(plan: &Plan, order: Order) -> Result<MemoryReport, DeviceError> {
     let mut device = NullDevice::with_order(order);
     device.load(plan)?;
     for id in tensors(plan, Storage::Persistent) {
         device.write(plan, id, &[])?;
     }
-    let step: &[_] = &[
-        (ProgramKind::Evaluate, if plan.has_reference_point() { plan.accumulation } else { 0 }),
-        (ProgramKind::MicroStep, 1),
-        (ProgramKind::MicroStepAdd, plan.accumulation - 1),
-        (ProgramKind::Update, 1),
-    ];
+    let step_of = |first| {
+        [
+            (ProgramKind::Evaluate, if plan.has_reference_point() { plan.accumulation } else { 0 }),
+            (first, 1),
+            (ProgramKind::MicroStepAdd, plan.accumulation - 1),
+            (ProgramKind::Update, 1),
+        ]
+    };
+    let step = &step_of(ProgramKind::MicroStep)[..];
+    let next_step = &step_of(ProgramKind::HostUpdateAndMicroStep)[..];
+    let has_host_update = plan.program(ProgramKind::HostUpdate).is_some();
     let between_steps: &[_] = &[
+        (ProgramKind::HostUpdate, 1),
         (ProgramKind::Evaluate, 1),
         (ProgramKind::EvaluateAverage, 1),
         (ProgramKind::Encode, 1),
         (ProgramKind::Prefill, 1),
         (ProgramKind::Sample, 3),
     ];
-    for phase in [step, between_steps, step] {
+    for phase in [step, if has_host_update { next_step } else { &[] }, between_steps, step, &between_steps[..1]] {
         for &(kind, times) in phase {
             // Including the ones for shorter sequences, in turn.
             let of_it = plan.programs.iter().filter(|p| p.name.kind == kind);

@@ -21,6 +21,7 @@
 //! | `registrable=` | the host's own memory that can be pinned, in KiB |
 //! | `mapping=0` | no virtual memory management |
 //! | `mode=3` | compute mode: 0 shared, 2 prohibited, 3 exclusive; for a call that fails because of another process use `fail=` |
+//! | `display=1` | the card drives a display, so that the system limits the time of a kernel |
 //! | `execution=late` | operations run when the host waits for them; `eager`: immediately |
 //! | `order=backward` | order of blocks and warps; also `forward`, `interleaved`, `random:SEED` |
 //! | `blur=SEED` | approximate instructions are off by up to 2 units in the last place |

@@ -143,22 +143,22 @@ pub fn wavefronts(addresses: &[(usize, u64)], bytes: u64) -> (u64, u64) {
     let lanes = if bytes <= 4 { 32 } else { 128 / bytes as usize };
     let (mut taken, mut fewest) = (0, 0);
     for phase in addresses.chunk_by(|a, b| a.0 / lanes == b.0 / lanes) {
-        // The first word of each bank, and further words: empty in kernels without conflicts.
-        let (mut first, mut others, mut count) = ([u64::MAX; BANKS], [0; 32], 0);
+        // The first word of each bank that has one, and further words: empty in kernels without conflicts.
+        let (mut used, mut first, mut others, mut count) = (0u32, [0; BANKS], [0; 32], 0);
         for (_, address) in phase {
             for word in address / 4..=(address + bytes - 1) / 4 {
-                let of_bank = &mut first[word as usize % BANKS];
-                if *of_bank == u64::MAX {
-                    *of_bank = word;
-                } else if *of_bank != word && count < others.len() && !others[..count].contains(&word) {
+                let bank = word as usize % BANKS;
+                if used >> bank & 1 == 0 {
+                    used |= 1 << bank;
+                    first[bank] = word;
+                } else if first[bank] != word && count < others.len() && !others[..count].contains(&word) {
                     others[count] = word;
                     count += 1;
                 }
             }
         }
-        let mut banks = [1u64; BANKS];
-        others[..count].iter().for_each(|word| banks[*word as usize % BANKS] += 1);
-        taken += banks.into_iter().max().unwrap_or(1);
+        let of_bank = |bank: u64| others[..count].iter().filter(|word| *word % BANKS as u64 == bank).count() as u64;
+        taken += 1 + others[..count].iter().map(|word| of_bank(word % BANKS as u64)).max().unwrap_or(0);
         fewest += 1;
     }
     (taken, fewest)

@@ -39,6 +39,7 @@ numbers! {
     nvmlDeviceGetMaxPcieLinkGeneration -> c_uint = "pcie_generation_max" * 1.0;
     nvmlDeviceGetMaxPcieLinkWidth -> c_uint = "pcie_lanes_max" * 1.0;
     nvmlDeviceGetPcieReplayCounter -> c_uint = "replays" * 1.0;
+    nvmlDeviceGetDisplayActive -> c_uint = "display_active" * 1.0;
     nvmlDeviceGetComputeMode -> c_uint = "compute_mode" * 1.0;
 }
 

@@ -64,6 +64,7 @@ pub const NAMES: &[&str] = &[
     "remapped",
     "mig",
     "compute_mode",
+    "display_active",
 ];
 
 #[derive(Debug, Default, PartialEq)]

@@ -7,7 +7,7 @@ use crate::tensors::{Layer, Tensors};
 use crate::value::Metadata;
 use crate::{Contents, Encoding, FileType, GgufError};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{ADAPTER_PREFIX, Adapter, Adapters};
+use plimsoll_graph::{ADAPTER_PREFIX, Adapter, Adapters, LayerRole};
 use plimsoll_train::checkpoint::StoredWeights;
 use std::path::Path;
 
@@ -56,6 +56,7 @@ pub fn adapter(
     model: &ModelConfig,
     adapters: &Adapters,
     folder: &Path,
+    averaged: bool,
     name: &str,
     file: AdapterFileType,
 ) -> Result<Contents, GgufError> {
@@ -74,22 +75,30 @@ pub fn adapter(
     metadata.put("general.file_type", file.file().code());
     metadata.put("adapter.type", "lora");
     metadata.put("adapter.lora.alpha", alpha);
-    let weights = StoredWeights::open_adapters(folder)?;
+    let weights = StoredWeights::open_adapters(folder, averaged)?;
     let layers = Tensors::of(&architecture, &model.describe()).layers;
     let mut tensors = Vec::new();
     for (module, adapter) in &adapters.layers {
         let layer = layers.iter().find(|layer| layer.module == *module);
-        let layer =
-            layer.ok_or_else(|| GgufError::Adapters { problem: format!("`{module}` is not one layer there") })?;
+        let layer = layer.ok_or_else(|| GgufError::Adapters { problem: not_there(model, module) })?;
         tensors.extend(matrices(&weights, layer, adapter, alpha)?.map(|tensor| (tensor, file.encoding())));
     }
     Ok(Contents { metadata, tensors, weights })
 }
 
+/// Why a layer of a model is not one in a file.
+fn not_there(model: &ModelConfig, module: &str) -> String {
+    let layers = model.adaptable_layers().unwrap_or_default();
+    match layers.iter().find(|layer| layer.module == module).map(|layer| layer.role) {
+        Some(LayerRole::Head) => format!("`{module}` shares the weight of the embedding, and is no layer there"),
+        _ => format!("`{module}` is not one layer there"),
+    }
+}
+
 /// The matrices A (rank, I) and B (O, rank) of a layer. llama.cpp has one alpha for all of them, so that B has the rest of the
-/// layer's own factor. Errors: `Checkpoint` if one is missing.
+/// layer's own factor, and the factor of its weight. Errors: `Checkpoint` if one is missing.
 fn matrices(weights: &StoredWeights, layer: &Layer, adapter: &Adapter, alpha: f32) -> Result<[Tensor; 2], GgufError> {
-    let rest = adapter.scale * adapter.rank as f32 / alpha;
+    let rest = layer.scale * adapter.scale * adapter.rank as f32 / alpha;
     let matrix = |stored: &str, end: &str, order: &Order, scale: f32| {
         let stored = format!("{ADAPTER_PREFIX}{}.{stored}.weight", layer.module);
         let shape = weights.shape(&stored).filter(|shape| shape.len() == 2).map(<[usize]>::to_vec);

@@ -23,8 +23,14 @@ pub struct ModelParts {
     pub pooling: Option<String>,
 }
 
-/// The file of a model whose weights are in a folder. Reads no weights. Errors: `Unsupported`, `Tokenizer`, `Checkpoint`.
-pub fn model(model: &ModelConfig, folder: &Path, parts: &ModelParts, file: FileType) -> Result<Contents, GgufError> {
+/// The file of a model whose weights are in a folder, or if `averaged` their averages. Reads no weights. Errors: `Unsupported`, `Tokenizer`, `Checkpoint`.
+pub fn model(
+    model: &ModelConfig,
+    folder: &Path,
+    averaged: bool,
+    parts: &ModelParts,
+    file: FileType,
+) -> Result<Contents, GgufError> {
     let architecture = Architecture::of(model)?;
     let mut metadata = of_model(&architecture, model, &parts.name, file);
     if let Some(pooling) = parts.pooling.as_deref().and_then(pooling) {
@@ -34,7 +40,7 @@ pub fn model(model: &ModelConfig, folder: &Path, parts: &ModelParts, file: FileT
     let tensors = Tensors::of(&architecture, &model.describe()).all;
     let named = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect::<Vec<_>>();
     let encodings = file.encodings(&named);
-    let weights = StoredWeights::open(folder, model)?;
+    let weights = StoredWeights::open(folder, model, averaged)?;
     Ok(Contents { metadata, tensors: tensors.into_iter().zip(encodings).collect(), weights })
 }
 

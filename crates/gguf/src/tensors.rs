@@ -19,6 +19,8 @@ pub(crate) struct Layer {
     pub(crate) module: String,
     /// The order of its outputs.
     pub(crate) order: Order,
+    /// The factor that its weight has there.
+    pub(crate) scale: f32,
 }
 
 /// The tensors of a model and its linear layers.
@@ -51,7 +53,7 @@ impl Tensors {
         }
         self.norm("output_norm", "", &model.last_norm, width);
         if let Some(head) = model.head {
-            self.table("output", head.name, [head.rows, width]);
+            self.head(head.name, [head.rows, width], 1.0);
         }
     }
 
@@ -185,8 +187,7 @@ impl Tensors {
         // llama.cpp does not scale the head's input, so that the head is.
         let head = model.head.map_or(model.tokens.name, |head| head.name);
         if model.head.is_some() || model.head_scale.is_some() {
-            let output = Tensor::whole("output.weight", format!("{head}.weight"), &embedding);
-            self.all.push(output.scaled(model.head_scale.unwrap_or(1.0)));
+            self.head(head, [model.vocab_size, model.width], model.head_scale.unwrap_or(1.0));
         }
     }
 
@@ -240,6 +241,12 @@ impl Tensors {
         self.all.push(Tensor::whole(format!("{name}.weight"), format!("{stored}.weight"), &shape));
     }
 
+    /// An output head. If its weight is that of the embedding, `stored`, its adapter has the name of a head.
+    fn head(&mut self, stored: &str, shape: [usize; 2], scale: f32) {
+        self.all.push(Tensor::whole("output.weight", format!("{stored}.weight"), &shape).scaled(scale));
+        self.layers.push(Layer { name: "output".to_owned(), module: "lm_head".to_owned(), order: Order::Rows, scale });
+    }
+
     /// llama.cpp multiplies by the weight itself, so that weights to which one is added get it here.
     fn norm(&mut self, name: &str, from: &str, norm: &Norm, channels: usize) {
         let stored = join(from, norm.name);
@@ -266,7 +273,7 @@ impl Tensors {
                 _ => bias,
             });
         }
-        self.layers.push(Layer { name: name.to_owned(), module, order: order.clone() });
+        self.layers.push(Layer { name: name.to_owned(), module, order: order.clone(), scale: 1.0 });
     }
 }
 

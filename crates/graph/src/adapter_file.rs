@@ -1,7 +1,8 @@
 //! `adapter_config.json` of PEFT: reading and writing. The layers that have adapters, and their ranks, are read from
 //! the tensors of the file next to it, since a pattern of names may have any form.
 
-use crate::adapters::{ADAPTER_PREFIX, Adapter, Adapters, MAGNITUDES};
+use crate::adaptable::{ADAPTER_PREFIX, MAGNITUDES};
+use crate::adapters::{Adapter, Adapters};
 use crate::models::ModelConfig;
 use plimsoll_units::patterns::is_named;
 use serde_json::{Map, Value, json};

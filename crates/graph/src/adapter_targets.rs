@@ -1,7 +1,8 @@
 //! Which layers of a model get adapters, and with which rank: settings with PEFT's meaning.
 
 use crate::GraphError;
-use crate::adapters::{Adapter, Adapters, LinearLayer};
+use crate::adaptable::{LayerRole, LinearLayer};
+use crate::adapters::{Adapter, Adapters};
 use crate::models::ModelConfig;
 use plimsoll_units::patterns::is_named;
 use plimsoll_units::spelling;
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The layers that get adapters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdapterTargets {
-    /// All linear layers of the blocks, without the embedding.
+    /// All linear layers of the blocks, without the embedding and the output head.
     AllLinear,
     /// Those whose name, or its last parts, is one of these; `*` matches any characters.
     Named(Vec<String>),
@@ -111,7 +112,7 @@ impl Adapters {
             }
         }
         let is_target = |layer: &LinearLayer| match &settings.targets {
-            AdapterTargets::AllLinear => !layer.is_embedding,
+            AdapterTargets::AllLinear => layer.role == LayerRole::Inner,
             AdapterTargets::Named(names) => names.iter().any(|name| is_named(&layer.module, name)),
         };
         let mut layers = BTreeMap::new();

@@ -8,17 +8,19 @@
 //!
 //! t is computed before the base, so that the backward pass adds A's part of the gradient of x in place. The sum in y
 //! is in place too, so that an adapter needs no second tensor of the size of x or y.
-//! An embedding is a linear layer of one-hot rows: t is a row of Aᵀ, and is never dropped. If its weight is also that of the
-//! output head, the head does not have the adapter, as in PEFT.
+//! An embedding is a linear layer of one-hot rows: t is a row of Aᵀ, and is never dropped. The output head is not a linear
+//! layer in training: its ops take t and B, and add their product to each chunk of logits (`ops/head.rs`). An embedding and
+//! a head that share a weight have adapters of their own, as in PEFT.
 //!
-//! Not here: which layers get adapters (`adapter_targets.rs`), magnitudes of their weights (`magnitudes.rs`), and noise
-//! on embeddings (`noise.rs`).
+//! Not here: which layers can have adapters (`adaptable.rs`), which get them (`adapter_targets.rs`), magnitudes of their
+//! weights (`magnitudes.rs`), and noise on embeddings (`noise.rs`).
 
+use crate::adaptable::{LayerRole, LinearLayer, place};
 use crate::magnitudes::{AdaptedWeight, Magnitudes};
 use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, Weights};
 use crate::noise::{Noise, SITES};
 use crate::ops::{ColumnScale, Dropout, DropoutKey, Embedding, Linear, LinearAdd, Op, Scale, WeightLayout};
-use crate::{DType, Graph, GraphError, Init, Node, Parameter, ProgramBuilder, Role, Storage, StoredPiece, TensorId};
+use crate::{Graph, GraphError, Init, Node, Parameter, ProgramBuilder, Role, Storage, StoredPiece, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -45,50 +47,6 @@ pub struct Adapter {
     pub scale: f32,
 }
 
-/// A linear layer or an embedding that can have an adapter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LinearLayer {
-    /// The name of its weight in the graph.
-    pub weight: String,
-    /// Its name in the model's files. Several layers of the graph may be parts of one layer there.
-    pub module: String,
-    /// Number of its inputs.
-    pub inputs: usize,
-    /// Number of its outputs; of the whole layer in the files if this is a part of it.
-    pub outputs: usize,
-    /// The layout of its weight.
-    pub layout: WeightLayout,
-    /// Whether it is the embedding of tokens, whose weight is (inputs, outputs).
-    pub is_embedding: bool,
-}
-
-impl LinearLayer {
-    /// The names of an adapter's matrices in a file of adapters, A (rank, inputs) and B (outputs, rank), as PEFT writes them.
-    pub fn matrices(&self) -> [String; 2] {
-        let path = format!("{ADAPTER_PREFIX}{}", self.module);
-        match self.is_embedding {
-            true => ["A", "B"].map(|letter| format!("{path}.lora_embedding_{letter}")),
-            false => ["A", "B"].map(|letter| format!("{path}.lora_{letter}{WEIGHT}")),
-        }
-    }
-}
-
-impl LinearLayer {
-    /// The name of an adapter's magnitudes in a file of adapters, as PEFT writes it.
-    pub fn magnitudes(&self) -> String {
-        format!("{ADAPTER_PREFIX}{}{MAGNITUDES}", self.module)
-    }
-}
-
-/// The end of the name of an adapter's magnitudes.
-pub(crate) const MAGNITUDES: &str = ".lora_magnitude_vector";
-
-/// The end of a weight's name.
-const WEIGHT: &str = ".weight";
-
-/// The start of the name of every tensor in a file of adapters, as PEFT writes it.
-pub const ADAPTER_PREFIX: &str = "base_model.model.";
-
 /// Whether a parameter is the second matrix of an adapter, or has one dimension: LoRA+ has another learning rate for them.
 pub(crate) fn is_second(graph: &Graph, parameter: &Parameter) -> bool {
     let tensor = &graph[parameter.tensor];
@@ -98,69 +56,16 @@ pub(crate) fn is_second(graph: &Graph, parameter: &Parameter) -> bool {
 /// The sites of adapters' dropout follow those of the model's own.
 const FIRST_SITE: u32 = SITES / 2;
 
-/// A parameter's tensor in the model's files, if it is in one: its name, its shape, and the parameter's first element.
-fn place(graph: &Graph, parameter: &Parameter) -> Option<(String, Vec<usize>, usize)> {
-    match parameter.stored.as_slice() {
-        [] => Some((graph[parameter.tensor].name.to_string(), graph[parameter.tensor].ty.shape.to_vec(), 0)),
-        [StoredPiece { tensor, shape, from, .. }] => Some((tensor.to_string(), shape.clone(), *from)),
-        _ => None,
-    }
-}
-
-impl ModelConfig {
-    /// The layers that can have adapters, in the order of the parameters: the embedding of tokens of models without an encoder,
-    /// and all linear layers except routers of experts, the experts themselves and the output head. Errors: `BadConfig`.
-    pub fn adaptable_layers(&self) -> Result<Vec<LinearLayer>, GraphError> {
-        self.validate()?;
-        let mut graph = Graph::default();
-        let weights = self.declare(&mut graph);
-        let mut builder = ProgramBuilder::new(&mut graph);
-        let mut input = |name: &str| builder.input(name, &[1, 1], DType::I32);
-        let [tokens, segments] = [input("tokens"), input("segments")];
-        if let Weights::Encoder(encoder) = &weights {
-            encoder.forward(&mut builder, "text", [tokens, segments], Mode::Evaluate)?;
-        } else {
-            let decoder = self.decoder_start().map(|_| [input("decoder_tokens"), input("decoder_segments")]);
-            let inputs = Inputs { tokens, positions: None, segments: decoder.map(|_| segments), decoder };
-            weights.forward(&mut builder, &inputs, Mode::Evaluate, &Caches::default())?;
-        }
-        let nodes = builder.nodes;
-        let routed = nodes.iter().filter(|node| matches!(node.op, Op::Route(_))).flat_map(|node| node.inputs.clone());
-        let routed = routed.collect::<BTreeSet<_>>();
-        let mut layouts = HashMap::new();
-        for node in &nodes {
-            if let (Op::Linear(linear), false) = (&node.op, routed.contains(&node.outputs[0])) {
-                layouts.insert(node.inputs[1], linear.layout);
-            }
-        }
-        let is_decoder = matches!(&weights, Weights::Decoder(_));
-        let embeds = |node: &&Node| is_decoder && matches!(node.op, Op::Embedding(_)) && node.inputs[0] == tokens;
-        let embedding = nodes.iter().find(embeds).map(|node| node.inputs[1]);
-        layouts.extend(embedding.map(|table| (table, WeightLayout::InOut)));
-        let layers = graph.parameters.iter().filter_map(|parameter| {
-            let &layout = layouts.get(&parameter.tensor)?;
-            let (name, shape, _) = place(&graph, parameter)?;
-            let (inputs, outputs) = match layout {
-                WeightLayout::InOut => (shape[0], shape[1]),
-                WeightLayout::OutIn => (shape[1], shape[0]),
-            };
-            let weight = graph[parameter.tensor].name.to_string();
-            let is_embedding = embedding == Some(parameter.tensor);
-            let module = name.strip_suffix(WEIGHT)?.to_owned();
-            Some(LinearLayer { weight, module, inputs, outputs, layout, is_embedding })
-        });
-        Ok(layers.collect())
-    }
-}
-
 /// A model in a graph, with its adapters if it has any.
 #[derive(Debug, Clone)]
 pub(crate) struct Adapted {
     weights: Weights,
     dropout: f32,
     noise: Option<Noise>,
-    /// By the weight of the layer.
+    /// By the weight of the layer, except for the output head.
     of: HashMap<TensorId, Matrices>,
+    /// That of the output head.
+    head: Option<Matrices>,
 }
 
 /// An adapter's parameters.
@@ -182,7 +87,7 @@ impl Adapted {
     ) -> Result<Self, GraphError> {
         let weights = model.declare(graph);
         let Some(adapters) = adapters else {
-            return Ok(Self { weights, dropout: 0.0, noise: None, of: HashMap::new() });
+            return Ok(Self { weights, dropout: 0.0, noise: None, of: HashMap::new(), head: None });
         };
         let known = model.adaptable_layers()?;
         for name in adapters.layers.keys() {
@@ -190,7 +95,7 @@ impl Adapted {
                 return Err(GraphError::NoAdapter { module: name.clone() });
             }
         }
-        let mut of = HashMap::new();
+        let (mut of, mut head) = (HashMap::new(), None);
         let mut downs = HashMap::new();
         for layer in known {
             let Some(&Adapter { rank, scale }) = adapters.layers.get(&layer.module) else { continue };
@@ -204,9 +109,13 @@ impl Adapted {
                 true => Some(declare_magnitudes(graph, &parameter, &layer, &adapters.saved)?),
                 false => None,
             };
-            of.insert(parameter.tensor, Matrices { down, up, scale, site: FIRST_SITE + site, magnitudes });
+            let matrices = Matrices { down, up, scale, site: FIRST_SITE + site, magnitudes };
+            match layer.role {
+                LayerRole::Head => head = Some(matrices),
+                LayerRole::Embedding | LayerRole::Inner => drop(of.insert(parameter.tensor, matrices)),
+            }
         }
-        Ok(Self { weights, dropout: adapters.dropout, noise: None, of })
+        Ok(Self { weights, dropout: adapters.dropout, noise: None, of, head })
     }
 
     /// The same with noise that is added to the embeddings of tokens in training.
@@ -224,9 +133,55 @@ impl Adapted {
         self.weights.balance()
     }
 
-    /// The head's weight (V, C).
-    pub(crate) fn head(&self) -> TensorId {
-        self.weights.head()
+    /// Whether the output head has an adapter.
+    pub(crate) fn adapts_head(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// The operands of an op of the output head, from the hidden states and the mode of each pass; appends t of its adapter.
+    pub(crate) fn head_operands(
+        &self,
+        builder: &mut ProgramBuilder,
+        passes: &[(TensorId, Mode)],
+        targets: TensorId,
+    ) -> Result<Vec<TensorId>, GraphError> {
+        let mut operands = passes.iter().map(|(hidden, _)| *hidden).collect::<Vec<_>>();
+        operands.extend([self.weights.head(), targets]);
+        if let Some(matrices) = &self.head {
+            for &(hidden, mode) in passes {
+                operands.push(self.low_of_head(builder, hidden, matrices, mode)?);
+            }
+            operands.push(matrices.up);
+        }
+        Ok(operands)
+    }
+
+    /// The operands of an op of the output head without its adapter.
+    pub(crate) fn reference_operands(&self, hidden: TensorId, targets: TensorId) -> [TensorId; 3] {
+        [hidden, self.weights.head(), targets]
+    }
+
+    /// Appends the logits of hidden states (B, 1, C) in sampling, before a cap.
+    pub(crate) fn logits(&self, builder: &mut ProgramBuilder, hidden: TensorId) -> Result<TensorId, GraphError> {
+        let head = Linear { layout: WeightLayout::OutIn, bias: false };
+        let base = builder.apply(head, &[hidden, self.weights.head()])?;
+        let Some(matrices) = &self.head else { return Ok(base) };
+        let low = self.low_of_head(builder, hidden, matrices, Mode::Cached)?;
+        builder.apply(LinearAdd { layout: WeightLayout::OutIn }, &[base, low, matrices.up])
+    }
+
+    fn low_of_head(
+        &self,
+        builder: &mut ProgramBuilder,
+        hidden: TensorId,
+        matrices: &Matrices,
+        mode: Mode,
+    ) -> Result<TensorId, GraphError> {
+        let (outer, block) = builder.current_scope();
+        builder.scope("head/adapter", None);
+        let low = self.low(builder, hidden, matrices, mode)?;
+        builder.scope(outer, block);
+        Ok(low)
     }
 
     /// Soft limit of the logits.
@@ -319,10 +274,12 @@ impl Adapted {
                 Some(&t) => t,
                 None => {
                     let t = match node.op {
-                        Op::Embedding(_) => builder.apply(Embedding, &[x, matrices.down])?,
-                        _ => self.inner(builder, x, &matrices, mode)?,
+                        Op::Embedding(_) => {
+                            let rows = builder.apply(Embedding, &[x, matrices.down])?;
+                            builder.apply(Scale { factor: matrices.scale }, &[rows])?
+                        }
+                        _ => self.low(builder, x, &matrices, mode)?,
                     };
-                    let t = builder.apply(Scale { factor: matrices.scale }, &[t])?;
                     inner.insert((x, matrices.down), t);
                     t
                 }
@@ -356,8 +313,8 @@ impl Adapted {
         Ok(())
     }
 
-    /// A x, of x after dropout.
-    fn inner(
+    /// Appends t = s·A x, of x after dropout.
+    fn low(
         &self,
         builder: &mut ProgramBuilder,
         x: TensorId,
@@ -371,7 +328,8 @@ impl Adapted {
             }
             _ => x,
         };
-        builder.apply(Linear { layout: WeightLayout::OutIn, bias: false }, &[x, matrices.down])
+        let projected = builder.apply(Linear { layout: WeightLayout::OutIn, bias: false }, &[x, matrices.down])?;
+        builder.apply(Scale { factor: matrices.scale }, &[projected])
     }
 }
 
@@ -389,7 +347,7 @@ fn without_bias(node: &mut Node) -> Option<TensorId> {
 /// Declares the first matrix (rank, inputs); that of an embedding is transposed.
 fn declare_down(graph: &mut Graph, layer: &LinearLayer, rank: usize) -> TensorId {
     let ([name, _], shape) = (layer.matrices(), [rank, layer.inputs]);
-    if !layer.is_embedding {
+    if layer.role != LayerRole::Embedding {
         // PEFT draws A uniformly within 1/√inputs; this has the same variance.
         let init = Init::Normal((3.0 * layer.inputs as f32).sqrt().recip());
         return graph.parameter(name, &shape, init, true);
@@ -403,7 +361,7 @@ fn declare_down(graph: &mut Graph, layer: &LinearLayer, rank: usize) -> TensorId
 /// Declares the second matrix (outputs, rank). If the layer is a part of a layer in the files, so is the matrix.
 fn declare_up(graph: &mut Graph, parameter: &Parameter, layer: &LinearLayer, rank: usize) -> TensorId {
     let [_, path] = layer.matrices();
-    if layer.is_embedding {
+    if layer.role == LayerRole::Embedding {
         // The first matrix is zero.
         return graph.parameter(path, &[layer.outputs, rank], Init::Normal(1.0), true);
     }
@@ -439,8 +397,8 @@ fn declare_magnitudes(
 ) -> Result<Magnitudes, GraphError> {
     let refused = |because| GraphError::NoMagnitudes { module: layer.module.clone(), because };
     let path = layer.magnitudes();
-    if layer.is_embedding {
-        return Err(refused("it is an embedding"));
+    if let Some(because) = layer.role.lacks_magnitudes() {
+        return Err(refused(because));
     }
     if saved.contains(&layer.weight) {
         return Err(refused("its weight is trained whole"));

@@ -6,10 +6,13 @@
 //! ```
 //!
 //! Gradients of activations are SSA values: a second contribution creates a new value, their sum. Gradients of
-//! parameters are persistent accumulators: the first contribution of a step sets them, all others add. A parameter that
-//! is not trained has no gradient, and the pass skips nodes without a trained parameter upstream.
+//! parameters are persistent accumulators: the first contribution of a step sets them, all others add. Those that are kept
+//! in fewer bits than single precision are summed over the program in a tensor of their own, which is rounded once. A
+//! parameter that is not trained has no gradient, and the pass skips nodes without a trained parameter upstream.
 
-use crate::{Backward, GraphError, Node, Pass, ProgramBuilder, TensorId};
+use crate::ops::KeepGradient;
+use crate::{Backward, GraphError, Node, Pass, ProgramBuilder, Role, TensorId};
+use smallvec::smallvec;
 use std::collections::{HashMap, HashSet};
 
 /// Appends to `builder` the backward pass of all nodes that lead to `roots`. A root comes with its gradient, or with
@@ -31,7 +34,7 @@ pub fn differentiate(
     let requires_grad = reach_forward(&forward, &parameter_gradients);
     let losses = roots.iter().filter(|(_, gradient)| gradient.is_none()).map(|(id, _)| *id).collect::<HashSet<_>>();
     let mut gradients = roots.iter().filter_map(|&(id, gradient)| Some((id, gradient?))).collect::<HashMap<_, _>>();
-    let mut written = HashSet::new();
+    let (mut written, mut fresh) = (HashSet::new(), HashMap::new());
     builder.begin(Pass::Backward);
     for node in forward.iter().rev() {
         let reached = node.outputs.iter().any(|id| losses.contains(id) || gradients.contains_key(id));
@@ -49,6 +52,7 @@ pub fn differentiate(
             requires_grad: &requires_grad,
             parameter_gradients: &parameter_gradients,
             written: &mut written,
+            fresh: &mut fresh,
             accumulate,
             is_retired: false,
         };
@@ -58,7 +62,31 @@ pub fn differentiate(
             builder.nodes.remove(position.expect("the node is in the program that is differentiated"));
         }
     }
+    keep_gradients(builder, &fresh, accumulate);
     Ok(gradients)
+}
+
+/// Rounds what the pass contributes to each gradient that is not kept in single precision, after the last node that writes
+/// it. `fresh`: that contribution for each gradient.
+fn keep_gradients(builder: &mut ProgramBuilder, fresh: &HashMap<TensorId, TensorId>, accumulate: bool) {
+    let trained =
+        builder.graph.parameters.iter().zip(0..).filter_map(|(p, site)| Some((p.training.as_ref()?.gradient, site)));
+    let kept = trained.filter_map(|(gradient, site)| Some((*fresh.get(&gradient)?, (gradient, site))));
+    let mut kept = kept.collect::<HashMap<_, _>>();
+    let mut reversed = Vec::new();
+    for node in std::mem::take(&mut builder.nodes).into_iter().rev() {
+        // The last of its outputs first, since the order is reversed.
+        for fresh in node.outputs.iter().rev() {
+            if let Some((gradient, site)) = kept.remove(fresh) {
+                builder.graph.tensors[fresh.index()].role = Role::Gradient;
+                let op = KeepGradient { accumulate, site }.into();
+                reversed.push(Node { op, inputs: smallvec![*fresh], outputs: smallvec![gradient], ..node.clone() });
+            }
+        }
+        reversed.push(node);
+    }
+    reversed.reverse();
+    builder.nodes = reversed;
 }
 
 /// Every tensor that depends on a parameter with a gradient, and those parameters.

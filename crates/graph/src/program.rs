@@ -1,30 +1,16 @@
 //! A graph is a set of tensors and the programs that run on them; a program is a list of nodes in execution order. The
 //! builder appends nodes and infers their outputs from the op.
 
-use crate::ops::WeightLayout;
+use crate::ops::{GradientFormat, WeightLayout};
 use crate::optimizers::Moment;
 use crate::{
-    Access, DType, Emit, GraphError, Init, Io, Memories, MemoryId, Op, ProgramKind, ProgramName, Role, Shape, Storage,
-    Tensor, TensorId, TensorType, WeightCodes,
+    Access, DType, Emit, GraphError, Init, Io, Memories, MemoryId, Op, Pass, ProgramKind, ProgramName, Role, Shape,
+    Storage, Tensor, TensorId, TensorType, WeightCodes, first_of_step,
 };
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// The part of a program that a node belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pass {
-    /// Computes results from inputs.
-    Forward,
-    /// Computes gradients.
-    Backward,
-    /// Recomputes results of the forward pass that were not kept.
-    Recompute,
-    /// Updates parameters from their gradients.
-    Update,
-}
 
 /// Operands or results of a node. Up to four are stored inline, since a search copies hundreds of graphs.
 pub type TensorIds = SmallVec<[TensorId; 4]>;
@@ -168,7 +154,8 @@ pub struct Training {
     /// The weights that the optimizer updates, if the parameter's own tensor is only a copy: rounded, or in another
     /// memory.
     pub master: Option<TensorId>,
-    /// The lower 16 bits that rounded weights lack, if there is no master. The optimizer updates both together.
+    /// The lower 16 bits that the rounded weights lack, or those of the master if there is one. The optimizer updates both
+    /// together.
     pub remainder: Option<TensorId>,
     /// The optimizer's moments and, if they are quantized, their scales.
     pub state: Vec<TensorId>,
@@ -241,8 +228,13 @@ impl Graph {
 
     /// Whether a step estimates the reference point of its loss; see [`Op::has_reference_point`].
     pub fn has_reference_point(&self) -> bool {
-        let step = self.program(ProgramKind::MicroStep);
+        let step = self.program(self.first_of_step());
         step.is_some_and(|step| step.nodes.iter().any(|node| node.op.has_reference_point()))
+    }
+
+    /// The program with which a step begins, except the first one of a run.
+    pub fn first_of_step(&self) -> ProgramKind {
+        first_of_step(self.programs.iter().map(|program| program.name.kind))
     }
 
     /// Declares a parameter that a model's files store in these pieces.
@@ -259,17 +251,19 @@ impl Graph {
         tensor
     }
 
-    /// Gives every parameter that is not in `frozen` a gradient and an optimizer's moments, all persistent.
-    pub fn declare_training_state(&mut self, moments: &[Moment], frozen: &BTreeSet<String>) {
+    /// Gives every parameter that is not in `frozen` a gradient, which is kept in this format, and an optimizer's moments, all
+    /// persistent.
+    pub fn declare_training_state(&mut self, moments: &[Moment], gradients: GradientFormat, frozen: &BTreeSet<String>) {
         for index in 0..self.parameters.len() {
             let Tensor { name, ty, .. } = self[self.parameters[index].tensor].clone();
             if frozen.contains(&*name) {
                 continue;
             }
-            let mut declare =
-                |suffix: &str, role| self.tensor(format!("{name}.{suffix}"), ty.clone(), role, Storage::Persistent);
-            let gradient = declare("grad", Role::Gradient);
-            let state = moments.iter().map(|moment| declare(moment.name, Role::Optimizer)).collect();
+            let mut declare = |suffix: &str, ty: &TensorType, role| {
+                self.tensor(format!("{name}.{suffix}"), ty.clone(), role, Storage::Persistent)
+            };
+            let gradient = declare("grad", &ty.with_dtype(gradients.dtype()), Role::Gradient);
+            let state = moments.iter().map(|moment| declare(moment.name, &ty, Role::Optimizer)).collect();
             self.parameters[index].training =
                 Some(Training { gradient, master: None, remainder: None, state, average: None });
         }
@@ -298,7 +292,7 @@ impl Graph {
 
     /// The micro-step for all micro-batches of a step except the first; if there is only one, the program of that one.
     pub fn repeated_micro_step(&self) -> Option<&Program> {
-        self.program(ProgramKind::MicroStepAdd).or_else(|| self.program(ProgramKind::MicroStep))
+        self.program(ProgramKind::MicroStepAdd).or_else(|| self.program(self.first_of_step()))
     }
 
     /// The types of a node's operands and results.

@@ -20,8 +20,12 @@ pub enum ProgramKind {
     MicroStep,
     /// Loss and gradients of a further micro-batch, which are added to the existing ones.
     MicroStepAdd,
-    /// New weights from the gradients.
+    /// New weights from the gradients; where the host updates some of them, without those.
     Update,
+    /// The part of an update that the host computes.
+    HostUpdate,
+    /// `HostUpdate` of the step before, followed by `MicroStep`: blocks compute while weights of later blocks are updated.
+    HostUpdateAndMicroStep,
     /// The loss of a held-out batch.
     Evaluate,
     /// The same as `Evaluate`, with the moving average of the weights.
@@ -38,10 +42,12 @@ pub enum ProgramKind {
     Numbered(u32),
 }
 
-const NAMES: [(ProgramKind, &str); 9] = [
+const NAMES: [(ProgramKind, &str); 11] = [
     (ProgramKind::MicroStep, "micro_step"),
     (ProgramKind::MicroStepAdd, "micro_step_add"),
     (ProgramKind::Update, "update"),
+    (ProgramKind::HostUpdate, "host_update"),
+    (ProgramKind::HostUpdateAndMicroStep, "host_update_and_micro_step"),
     (ProgramKind::Evaluate, "evaluate"),
     (ProgramKind::EvaluateAverage, "evaluate_average"),
     (ProgramKind::Prefill, "prefill"),
@@ -49,6 +55,12 @@ const NAMES: [(ProgramKind, &str); 9] = [
     (ProgramKind::Encode, "encode"),
     (ProgramKind::Embed, "embed"),
 ];
+
+/// The program with which a step begins, except the first one of a run, if these are those of the run.
+pub fn first_of_step(mut programs: impl Iterator<Item = ProgramKind>) -> ProgramKind {
+    let has_host_update = programs.any(|kind| kind == ProgramKind::HostUpdateAndMicroStep);
+    if has_host_update { ProgramKind::HostUpdateAndMicroStep } else { ProgramKind::MicroStep }
+}
 
 /// The name of a program, unique in its graph. Its text is `micro_step`, or `micro_step@64` and `micro_step@64x32` for
 /// these sequence lengths.

@@ -2,13 +2,14 @@
 //! `sample` and `encode`, all with the same parameters.
 //! Not here: the programs that compute the vectors of texts (`embedding.rs`).
 
-use crate::adapters::{ADAPTER_PREFIX, Adapted, Adapters, is_second};
+use crate::adaptable::ADAPTER_PREFIX;
+use crate::adapters::{Adapted, Adapters, is_second};
 use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, NO_HEAD, keys};
 use crate::noise::Noise;
 use crate::ops::{
-    Add, ContrastiveLoss, GradClip, GradNorm, HeadLogProbs, HeadLoss, Linear, PairedHeadLoss, ParameterUpdate, Pool,
-    Pooling, PreferenceKind, PreferenceLoss, REWARDS, Route, RouterLoss, SoftCap, StateFormat, TakeRow, WeightFormat,
-    WeightLayout,
+    Add, ContrastiveLoss, GradClip, GradNorm, GradientFormat, HeadLogProbs, HeadLoss, PairedHeadLoss, ParameterUpdate,
+    Pool, Pooling, PreferenceKind, PreferenceLoss, REWARDS, Route, RouterLoss, SoftCap, StateFormat, TakeRow,
+    WeightFormat,
 };
 use crate::optimizers::Optimizer;
 use crate::row_tiles::tile_rows;
@@ -117,6 +118,9 @@ pub struct TrainShape {
     pub sequence_tile: Option<usize>,
     /// The adapters, if only they are trained and all other parameters are frozen.
     pub adapters: Option<Adapters>,
+    /// How gradients are kept until the update.
+    #[serde(default)]
+    pub gradients: GradientFormat,
 }
 
 impl Default for TrainShape {
@@ -136,6 +140,7 @@ impl Default for TrainShape {
             frozen: BTreeSet::new(),
             sequence_tile: None,
             adapters: None,
+            gradients: GradientFormat::F32,
         }
     }
 }
@@ -170,7 +175,7 @@ pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainS
     {
         return Err(GraphError::UnknownParameter { name: unknown.clone() });
     }
-    graph.declare_training_state(optimizer.rule.moments(), &frozen(&graph, shape));
+    graph.declare_training_state(optimizer.rule.moments(), shape.gradients, &frozen(&graph, shape));
     if graph.trained_parameter_count() == 0 {
         return Err(GraphError::NothingTrained { parameters: graph.parameters.len() });
     }
@@ -305,18 +310,20 @@ impl Run<'_> {
             builder.ports.loss = Some(losses.total);
             return self.add_gradients(builder, losses, loss, name);
         }
-        let mut pass = |draw| self.weights.forward(&mut builder, &inputs, Mode::Train { draw }, &caches);
-        let (hidden, Objective { label_smoothing: smoothing, r_drop, .. }) = (pass(0)?, self.shape.objective);
-        let again = if r_drop.is_some() { Some(pass(1)?) } else { None };
-        let (head, targets) = (self.weights.head(), builder.ports.targets.expect("training has targets"));
-        let (chunk, cap) = (self.shape.head_chunk, self.weights.logit_cap());
-        match (again, r_drop) {
-            (Some(again), Some(alpha)) => {
-                let op = PairedHeadLoss { chunk, alpha, smoothing, cap };
-                builder.push_into(op, &[hidden, again, head, targets], &[Some(loss)])?
-            }
-            _ => builder.push_into(HeadLoss { chunk, smoothing, cap }, &[hidden, head, targets], &[Some(loss)])?,
+        let Objective { label_smoothing: smoothing, r_drop, .. } = self.shape.objective;
+        let passes = (0..if r_drop.is_some() { 2 } else { 1 }).map(|draw| {
+            let mode = Mode::Train { draw };
+            Ok((self.weights.forward(&mut builder, &inputs, mode, &caches)?, mode))
+        });
+        let passes = passes.collect::<Result<Vec<_>, GraphError>>()?;
+        let targets = builder.ports.targets.expect("training has targets");
+        let operands = self.weights.head_operands(&mut builder, &passes, targets)?;
+        let (chunk, cap, adapter) = (self.shape.head_chunk, self.weights.logit_cap(), self.weights.adapts_head());
+        let op: Op = match r_drop {
+            Some(alpha) => PairedHeadLoss { chunk, alpha, smoothing, cap, adapter }.into(),
+            None => HeadLoss { chunk, smoothing, cap, adapter }.into(),
         };
+        builder.push_into(op, &operands, &[Some(loss)])?;
         builder.ports.loss = Some(losses.total);
         self.add_gradients(builder, losses, loss, name)
     }
@@ -369,9 +376,11 @@ impl Run<'_> {
             return Ok(());
         }
         let hidden = self.weights.forward(&mut builder, &inputs, Mode::Evaluate, &Caches::default())?;
-        let (head, targets) = (self.weights.head(), builder.ports.targets.expect("evaluation has targets"));
-        let op = HeadLoss { chunk: self.shape.head_chunk, smoothing: 0.0, cap: self.weights.logit_cap() };
-        builder.push_into(op, &[hidden, head, targets], &[Some(loss)])?;
+        let targets = builder.ports.targets.expect("evaluation has targets");
+        let operands = self.weights.head_operands(&mut builder, &[(hidden, Mode::Evaluate)], targets)?;
+        let (cap, adapter) = (self.weights.logit_cap(), self.weights.adapts_head());
+        let op = HeadLoss { chunk: self.shape.head_chunk, smoothing: 0.0, cap, adapter };
+        builder.push_into(op, &operands, &[Some(loss)])?;
         builder.ports.loss = Some(loss);
         self.tile_rows(&mut builder);
         builder.finish(name);
@@ -434,21 +443,22 @@ impl Run<'_> {
         results: [TensorId; 2],
         mode: Mode,
     ) -> Result<(), GraphError> {
-        let (head, targets) = (self.weights.head(), builder.ports.targets.expect("the inputs have targets"));
+        let targets = builder.ports.targets.expect("the inputs have targets");
         let Preferences { kind, beta } = *preferences;
         let (chunk, cap) = (self.shape.head_chunk, self.weights.logit_cap());
-        let op = HeadLogProbs { chunk, cap, split: kind.trains_prompts() };
+        let op = HeadLogProbs { chunk, cap, split: kind.trains_prompts(), adapter: false };
         let reference = match kind.has_reference() {
             true => {
                 let before = self.weights.forward_reference(builder, inputs)?;
                 builder.scope("reference", None);
-                Some(builder.apply(op, &[before, head, targets])?)
+                Some(builder.apply(op, &self.weights.reference_operands(before, targets))?)
             }
             false => None,
         };
         let hidden = self.weights.forward(builder, inputs, mode, &Caches::default())?;
         builder.scope("policy", None);
-        let policy = builder.apply(op, &[hidden, head, targets])?;
+        let operands = self.weights.head_operands(builder, &[(hidden, mode)], targets)?;
+        let policy = builder.apply(HeadLogProbs { adapter: self.weights.adapts_head(), ..op }, &operands)?;
         let loss = PreferenceLoss { kind, beta, smoothing: self.shape.objective.label_smoothing };
         let operands = [Some(policy), reference, Some(targets)].into_iter().flatten().collect::<Vec<_>>();
         builder.push_into(loss, &operands, &results.map(Some))?;
@@ -594,8 +604,7 @@ fn add_next(
     let inputs = Inputs { tokens: fed, positions: None, segments, decoder };
     let hidden = weights.forward(&mut builder, &inputs, Mode::Cached, caches)?;
     let last = builder.apply(TakeRow, &[hidden])?;
-    let head = Linear { layout: WeightLayout::OutIn, bias: false };
-    let mut logits = builder.apply(head, &[last, weights.head()])?;
+    let mut logits = weights.logits(&mut builder, last)?;
     if let Some(cap) = weights.logit_cap() {
         logits = builder.apply(SoftCap { cap }, &[logits])?;
     }

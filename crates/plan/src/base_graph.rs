@@ -32,6 +32,7 @@ pub(crate) fn built(request: &Request, settings: &Settings, programs: Programs) 
         frozen: request.frozen.clone(),
         sequence_tile: settings.levers.sequence_tile,
         adapters: request.adapters.clone(),
+        gradients: settings.levers.gradients,
     };
     let graph = build_training(&request.model, &request.optimizer, &shape)?;
     match settings.levers.base_weights {

@@ -6,7 +6,7 @@ use crate::layout::Layout;
 use crate::levers::{base_weights, quantizable};
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
-use crate::settings::{Kept, Settings};
+use crate::settings::{HostShare, Kept, Settings};
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::{
     Adapters, EmbedShape, Graph, MemoryId, SampleShape, Targets, WeightCodes, build_embedding, build_sampling,
@@ -23,11 +23,11 @@ pub(crate) struct Candidate {
 pub(crate) fn settings(
     request: &Request,
     micro_batch: usize,
-    optimizer_offload: f64,
+    share: HostShare,
     (head_chunk, attention_rows): (usize, usize),
     kept: Kept,
 ) -> Settings {
-    let levers = request.levers.levers(kept, optimizer_offload, attention_rows);
+    let levers = request.levers.levers(kept, share, attention_rows);
     Settings { micro_batch, head_chunk, levers }
 }
 

@@ -1,8 +1,10 @@
 //! What is known of NVIDIA's cards without having one: memory, bandwidth, arithmetic, the bus. Figures are peaks off
 //! paper, for planning on another machine; if the card is in this machine, its driver and a benchmark know better. The
-//! figures and where each comes from are in `data/cards.csv`; how a name is read is in `cards/name.rs`.
+//! figures and where each comes from are in `data/cards.csv`; how a name is read is in `cards/name.rs`, and what programs reach of
+//! the figures in `cards/rates.rs`.
 
 mod name;
+mod rates;
 
 use name::Name;
 use plimsoll_units::{Bytes, spelling};
@@ -28,6 +30,9 @@ pub struct Card {
     pub memory_is_reported: bool,
     /// Between the card and its memory, in 10^9 bytes a second.
     pub bandwidth_gb_per_s: f64,
+    /// Products of matrices in 8-bit floating point summed in single precision, with the rate halved like `fp16_tflops`. `None`
+    /// below compute capability 8.9.
+    pub fp8_tflops: Option<f64>,
     /// Products of half-precision matrices summed in single precision: the rate of the tensor cores, which GeForce
     /// from Turing on and a few others (A10G, L40) halve for such sums. Cards without tensor cores (Pascal, GTX 16)
     /// widen their operands and so have the rate of single precision; where they are faster in half precision, they
@@ -47,6 +52,10 @@ pub struct Card {
     pub power_w: u32,
     /// CUDA's compute capability, major and minor.
     pub compute_capability: (u8, u8),
+    /// Multiprocessors. Where the source doesn't say: TechPowerUp GPU database, also for the cache.
+    pub multiprocessors: usize,
+    /// Second-level cache, in MiB.
+    pub l2_mib: f64,
     /// Where the figures come from.
     pub source: &'static str,
 }
@@ -54,10 +63,16 @@ pub struct Card {
 impl Card {
     /// What the bus carries one way, in 10^9 bytes a second, its packets' headers included.
     pub fn pcie_gb_per_s(&self) -> f64 {
-        // Of a lane, of each generation from the first on.
-        const LANE_GB_PER_S: [f64; 6] = [0.25, 0.5, 0.985, 1.969, 3.938, 7.563];
-        LANE_GB_PER_S[usize::from(self.pcie_generation).clamp(1, 6) - 1] * f64::from(self.pcie_lanes)
+        pcie_gb_per_s(self.pcie_generation, self.pcie_lanes)
     }
+}
+
+/// What a PCI Express link of this generation and number of lanes carries one way, in 10^9 bytes a second, its packets' headers
+/// included.
+pub(crate) fn pcie_gb_per_s(generation: u8, lanes: u8) -> f64 {
+    // Of a lane, of each generation from the first on.
+    const LANE_GB_PER_S: [f64; 6] = [0.25, 0.5, 0.985, 1.969, 3.938, 7.563];
+    LANE_GB_PER_S[usize::from(generation).clamp(1, 6) - 1] * f64::from(lanes)
 }
 
 /// A text that names no card in the table.
@@ -94,6 +109,19 @@ pub fn card(text: &str) -> Result<&'static Card, UnknownCard> {
 /// Errors: `UnknownCard` like [`card`].
 pub fn card_with_memory(text: &str, reported: Bytes) -> Result<&'static Card, UnknownCard> {
     meant(text, |card| card.memory.0.abs_diff(reported.0))
+}
+
+/// The card of a name that the driver gave, or if the table has none, the card most similar to it in compute capability and
+/// memory; and whether it is the named one.
+pub fn card_like(name: &str, memory: Bytes, compute_capability: (u8, u8)) -> (&'static Card, bool) {
+    if let Ok(named) = card_with_memory(name, memory) {
+        return (named, true);
+    }
+    let far = |card: &&Card| {
+        let ((major, minor), (other, other_minor)) = (compute_capability, card.compute_capability);
+        (major.abs_diff(other), minor.abs_diff(other_minor), card.memory.0.abs_diff(memory.0))
+    };
+    (cards().iter().min_by_key(far).expect("a table of cards"), false)
 }
 
 /// The card whose architecture and speed are assumed where only the memory of a card is known. One card for all sizes:
@@ -153,8 +181,10 @@ fn hint(suggestions: &[String]) -> String {
 /// A row of the table; `None` if it is malformed.
 fn read(row: &'static str) -> Option<Card> {
     let columns: Vec<_> = row.split(',').collect();
-    let [name, memory, memory_is, bandwidth, fp16, bf16, tf32, fp32, generation, lanes, power, capability, source] =
-        columns.try_into().ok()?;
+    let [of_card, figures, of_board] = [0..4, 4..9, 9..16].map(|range| columns.get(range));
+    let [name, memory, memory_is, bandwidth] = of_card?.try_into().ok()?;
+    let [fp8, fp16, bf16, tf32, fp32] = figures?.try_into().ok()?;
+    let [generation, lanes, power, capability, multiprocessors, l2, source] = of_board?.try_into().ok()?;
     let (major, minor) = capability.split_once('.')?;
     Some(Card {
         name,
@@ -165,6 +195,7 @@ fn read(row: &'static str) -> Option<Card> {
             _ => return None,
         },
         bandwidth_gb_per_s: bandwidth.parse().ok()?,
+        fp8_tflops: optional(fp8)?,
         fp16_tflops: fp16.parse().ok()?,
         bf16_tflops: optional(bf16)?,
         tf32_tflops: optional(tf32)?,
@@ -173,6 +204,8 @@ fn read(row: &'static str) -> Option<Card> {
         pcie_lanes: lanes.parse().ok()?,
         power_w: power.parse().ok()?,
         compute_capability: (major.parse().ok()?, minor.parse().ok()?),
+        multiprocessors: multiprocessors.parse().ok()?,
+        l2_mib: l2.parse().ok()?,
         source,
     })
 }
@@ -188,8 +221,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    const HEADER: &str = "name,memory_mib,memory_is,bandwidth_gb_per_s,fp16_tflops,bf16_tflops,tf32_tflops,\
-                          fp32_tflops,pcie_generation,pcie_lanes,power_w,compute_capability,source";
+    const HEADER: &str = "name,memory_mib,memory_is,bandwidth_gb_per_s,fp8_tflops,fp16_tflops,bf16_tflops,tf32_tflops,\
+                          fp32_tflops,pcie_generation,pcie_lanes,power_w,compute_capability,multiprocessors,l2_mib,source";
 
     #[test]
     fn every_row_is_read_and_none_twice() {
@@ -232,6 +265,17 @@ mod tests {
             if let Some(tf32) = card.tf32_tflops {
                 assert!(tf32 >= card.fp32_tflops && (1.9..2.1).contains(&(card.fp16_tflops / tf32)), "{card:?}");
             }
+            assert_eq!(card.fp8_tflops.is_some(), card.compute_capability >= (8, 9), "{card:?}");
+            assert!(card.fp8_tflops.is_none_or(|fp8| (1.9..2.1).contains(&(fp8 / card.fp16_tflops))), "{card:?}");
+            // Cores of a multiprocessor; the rate is at the boost clock.
+            let has_few = [(6, 0), (7, 0), (7, 5), (8, 0)].contains(&card.compute_capability);
+            let cores = if has_few { 64.0 } else { 128.0 };
+            let boost_ghz = 1e3 * card.fp32_tflops / (2.0 * cores * card.multiprocessors as f64);
+            assert!((1.19..2.7).contains(&boost_ghz), "{boost_ghz} GHz: {card:?}");
+            // From Ada on, caches are ten times as large.
+            let is_of_large_caches = card.compute_capability >= (8, 9) && card.compute_capability.0 != 9;
+            let l2_mib = if is_of_large_caches { 0.5..1.4 } else { 0.04..0.5 };
+            assert!(l2_mib.contains(&(card.l2_mib / card.multiprocessors as f64)), "{card:?}");
             assert!((3..=5).contains(&card.pcie_generation) && [8, 16].contains(&card.pcie_lanes), "{card:?}");
             assert!((50..=1000).contains(&card.power_w), "{card:?}");
             assert!(card.source.len() > 10, "{card:?}");

@@ -6,12 +6,11 @@
 //!   roofline    the larger of operations / rate and bytes / bandwidth        everywhere else
 //! ```
 //!
-//! `plimsoll calibrate` times nodes on this machine or its card, and stores them in the user's cache folder; `plan/data/cards.csv`
-//! has the figures of other cards, each with its source. On a card, nodes are timed one by one, which adds some 20 us each
+//! `plimsoll calibrate` times nodes on this machine or its card, and stores them in the user's cache folder; for other cards,
+//! `cards/rates.rs` derives rates from data sheets. On a card, nodes are timed one by one, which adds some 20 us each
 //! that a captured step does not have (GPT-2's 864 nodes on an H100: 94 ms, 71 ms in a step); the shortest node shows how
 //! much, and it is subtracted. `plimsoll calibrate --check` compares predictions with measured steps.
 
-use crate::cards::Card;
 use crate::queue::Queue;
 use plimsoll_graph::ops::{Nature, Tile};
 use plimsoll_graph::{
@@ -33,6 +32,12 @@ pub struct Rates {
     pub f16_flops_per_s: f64,
     /// The same on `Bf16`.
     pub bf16_flops_per_s: f64,
+    /// Rate of products that no library computes, relative to others on tensor cores.
+    pub without_library: f64,
+    /// Rate of attention in half precision, relative to products that a library may compute.
+    pub attention: f64,
+    /// Multiprocessors, each of which computes a block of a product on tensor cores; 0 if their number is not known.
+    pub multiprocessors: usize,
     /// Bytes that kernels read and write.
     pub bytes_per_s: f64,
     /// Bytes that pass between device and host, one way.
@@ -58,6 +63,9 @@ impl Rates {
             product_flops_per_s: flops_per_s,
             f16_flops_per_s: CONVERTING * flops_per_s,
             bf16_flops_per_s: CONVERTING * flops_per_s,
+            without_library: 1.0,
+            attention: 1.0,
+            multiprocessors: 0,
             bytes_per_s,
             transfer_bytes_per_s: 8e9,
             overlaps_transfers: false,
@@ -72,50 +80,33 @@ impl Rates {
         Self { bf16_flops_per_s: times * self.product_flops_per_s, ..self }
     }
 
-    /// Of a card, off its figures on paper. Large products and copies reach these parts of them, as a first guess that a
-    /// benchmark on the card would replace: on tensor cores, and in single precision outside of them, where cuBLAS reaches 0.6
-    /// of an RTX A6000 and tiles like ours two thirds of that. Source: Boehm 2022, "How to Optimize a CUDA Matmul Kernel for
-    /// cuBLAS-like Performance".
-    pub fn of_card(card: &Card) -> Self {
-        const SINGLE: f64 = 0.4;
-        const COPIES: f64 = 0.8;
-        let single = SINGLE * card.fp32_tflops * 1e12;
-        // Where there are no tensor cores, their rate is that of single precision.
-        let tensor = |tflops: f64| if tflops > card.fp32_tflops { on_tensor_cores(tflops) } else { single };
-        Self {
-            flops_per_s: single,
-            product_flops_per_s: single,
-            f16_flops_per_s: tensor(card.fp16_tflops),
-            bf16_flops_per_s: card.bf16_tflops.map_or(single, tensor),
-            bytes_per_s: COPIES * card.bandwidth_gb_per_s * 1e9,
-            transfer_bytes_per_s: COPIES * card.pcie_gb_per_s() * 1e9,
-            overlaps_transfers: true,
-            // Two channels of DDR4-3200. An optimizer that waits for nothing else reaches that part of their rate.
-            host_bytes_per_s: COPIES * 51.2e9,
-            node_s: 5e-6,
-        }
-    }
-
-    /// The same where products in single precision round their operands to TF32, if the card can.
-    #[must_use]
-    pub fn in_tf32(self, card: &Card) -> Self {
-        Self { product_flops_per_s: card.tf32_tflops.map_or(self.product_flops_per_s, on_tensor_cores), ..self }
-    }
-
-    fn flops_of(&self, op: &Op, dtype: DType) -> f64 {
-        match dtype {
+    /// Floating point operations in a second of a node.
+    fn flops_of(&self, op: &Op, work: Work) -> f64 {
+        let nature = op.nature();
+        let rate = match work.dtype {
             DType::F16 => self.f16_flops_per_s,
             DType::Bf16 => self.bf16_flops_per_s,
-            DType::F32 if op.nature() == Nature::Products => self.product_flops_per_s,
+            DType::F32 if nature == Nature::Products => self.product_flops_per_s,
             DType::F32 | DType::I32 | DType::I16 | DType::U8 => self.flops_per_s,
+        };
+        let is_on_tensor_cores = rate > self.flops_per_s;
+        match nature {
+            Nature::Products if is_on_tensor_cores && !op.uses_library() => {
+                self.without_library * self.fill(work.blocks) * rate
+            }
+            Nature::Products if is_on_tensor_cores => self.fill(work.blocks) * rate,
+            Nature::Attention if is_on_tensor_cores => self.attention * rate,
+            Nature::Products | Nature::Attention | Nature::Streaming => rate,
         }
     }
-}
 
-/// Operations in a second of large products on tensor cores of this peak, in 10^12.
-fn on_tensor_cores(tflops: f64) -> f64 {
-    const PRODUCTS: f64 = 0.55;
-    PRODUCTS * tflops * 1e12
+    /// The share of the multiprocessors that compute, over the waves of these blocks: all wait for the last wave.
+    fn fill(&self, blocks: usize) -> f64 {
+        if blocks == 0 || self.multiprocessors == 0 {
+            return 1.0;
+        }
+        blocks as f64 / blocks.next_multiple_of(self.multiprocessors) as f64
+    }
 }
 
 /// How long a node took on a machine.
@@ -159,6 +150,8 @@ pub struct Work {
     /// Operands that are worked through one after another, each at the cost of a start: those of a norm over many gradients. 1 for
     /// ops whose operands are needed together.
     pub operands: usize,
+    /// Blocks in which a card's tensor cores compute its product; 0 if there is no product, or no card.
+    pub blocks: usize,
 }
 
 impl Work {
@@ -167,7 +160,9 @@ impl Work {
         let half = io.inputs.iter().chain(&io.outputs).map(|ty| ty.dtype).find(|dtype| dtype.is_half());
         let (dtype, bytes) = (half.unwrap_or(DType::F32), op.bytes_moved(io).0);
         let operands = if matches!(op, Op::GradNorm(_)) { io.inputs.len() } else { 1 };
-        Self { device: target.kind(), dtype, flops: op.flops(io), bytes, operands }
+        let (device, flops) = (target.kind(), op.flops(io));
+        let blocks = if device == DeviceKind::Cuda { op.blocks(io) } else { 0 };
+        Self { device, dtype, flops, bytes, operands, blocks }
     }
 
     /// The usual one of its operands: what a start costs and what grows with the size add up to the same.
@@ -242,9 +237,9 @@ impl Rates {
             bf16_flops_per_s: self.bf16_flops_per_s / runs,
             bytes_per_s: self.bytes_per_s / runs,
             transfer_bytes_per_s: self.transfer_bytes_per_s / runs,
-            overlaps_transfers: self.overlaps_transfers,
             host_bytes_per_s: self.host_bytes_per_s / runs,
             node_s: self.node_s * runs,
+            ..self
         }
     }
 }
@@ -285,7 +280,7 @@ impl Machine {
         let mut by_op = BTreeMap::<_, Vec<_>>::new();
         for sample in samples {
             let Sample { device, dtype, flops, bytes, operands, .. } = sample;
-            let Work { flops, bytes, .. } = Work { device, dtype, flops, bytes, operands }.of_operand();
+            let Work { flops, bytes, .. } = Work { device, dtype, flops, bytes, operands, blocks: 0 }.of_operand();
             let seconds = sample.seconds / operands.max(1) as f64;
             let sample = Sample { flops, bytes, operands: 1, seconds, ..sample };
             by_op.entry((sample.device, sample.op.clone(), sample.dtype)).or_default().push(sample);
@@ -296,7 +291,8 @@ impl Machine {
     /// Predicted time of an optimizer step with `accumulation` micro-batches.
     pub fn step(&self, graph: &Graph, accumulation: usize, targets: &Targets) -> Seconds {
         let mut known = KnownTimes::default();
-        let seconds = Self::programs(accumulation, graph.has_reference_point()).map(|(kind, repeats)| {
+        let programs = Self::programs(graph.first_of_step(), accumulation, graph.has_reference_point());
+        let seconds = programs.map(|(kind, repeats)| {
             let nodes = graph.program(kind).map_or(&[][..], |program| &program.nodes);
             repeats as f64 * self.program(graph, nodes, targets, &mut known)
         });
@@ -316,16 +312,25 @@ impl Machine {
         timeline.end()
     }
 
-    /// The programs of a step, and how often each runs. `estimates`: whether the step estimates the reference point of its loss
-    /// first.
-    pub(crate) fn programs(accumulation: usize, estimates: bool) -> impl Iterator<Item = (ProgramKind, usize)> {
+    /// The programs of a step, and how often each runs. `first`: the one with which it begins. `estimates`: whether the step
+    /// estimates the reference point of its loss before.
+    pub(crate) fn programs(
+        first: ProgramKind,
+        accumulation: usize,
+        estimates: bool,
+    ) -> impl Iterator<Item = (ProgramKind, usize)> {
         let programs = [
             (ProgramKind::Evaluate, if estimates { accumulation } else { 0 }),
-            (ProgramKind::MicroStep, 1),
+            (first, 1),
             (ProgramKind::MicroStepAdd, accumulation.saturating_sub(1)),
             (ProgramKind::Update, 1),
         ];
         programs.into_iter().filter(|(_, times)| *times > 0)
+    }
+
+    /// Bytes a second between device and host, in each direction.
+    pub(crate) fn transfer_bytes_per_s(&self) -> f64 {
+        self.rates.transfer_bytes_per_s
     }
 
     /// Whether queues run at the same time.
@@ -360,9 +365,7 @@ impl Machine {
         }
         match kind {
             MemoryKind::Host if self.overlaps(targets) => self.on_host_known(&node.op, work, known),
-            _ => {
-                self.in_tiles(&node.op, &io, &targets[kind], known).unwrap_or_else(|| self.known(&node.op, work, known))
-            }
+            _ => self.in_tiles_or_whole(&node.op, &io, &targets[kind], known),
         }
     }
 
@@ -379,9 +382,16 @@ impl Machine {
 
     /// Predicted time of a node of the device.
     pub(crate) fn on_device(&self, graph: &Graph, node: &Node, targets: &Targets, known: &mut KnownTimes) -> f64 {
-        let (io, target) = (graph.io(&node.inputs, &node.outputs), &targets.device);
-        let whole = |known: &mut KnownTimes| self.known(&node.op, Work::of(&node.op, &io, target), known);
-        self.in_tiles(&node.op, &io, target, known).unwrap_or_else(|| whole(known))
+        self.in_tiles_or_whole(&node.op, &graph.io(&node.inputs, &node.outputs), &targets.device, known)
+    }
+
+    /// Predicted time of an op on operands and results of these types.
+    pub fn op(&self, op: &Op, io: &Io, target: &Target) -> Seconds {
+        Seconds(self.in_tiles_or_whole(op, io, target, &mut KnownTimes::default()))
+    }
+
+    fn in_tiles_or_whole(&self, op: &Op, io: &Io, target: &Target, known: &mut KnownTimes) -> f64 {
+        self.in_tiles(op, io, target, known).unwrap_or_else(|| self.known(op, Work::of(op, io, target), known))
     }
 
     /// Predicted time of a node that may be known. Layers are alike, so most are.
@@ -415,7 +425,7 @@ impl Machine {
         let seconds = match op {
             // Read here and written there, each once.
             Op::Transfer(_) => bytes / 2.0 / self.rates.transfer_bytes_per_s,
-            _ => (work.flops as f64 / self.rates.flops_of(op, work.dtype)).max(bytes / self.rates.bytes_per_s),
+            _ => (work.flops as f64 / self.rates.flops_of(op, work)).max(bytes / self.rates.bytes_per_s),
         };
         self.rates.node_s + seconds
     }
@@ -513,6 +523,7 @@ mod tests {
             flops: operands * 1_000,
             bytes: operands * 2_000,
             operands: operands as usize,
+            blocks: 0,
         };
         for samples in [vec![norm(100, 700e-6)], vec![norm(1, 7e-6)], vec![norm(1, 7e-6), norm(100, 700e-6)]] {
             let machine = Machine::measured(Rates::guess(2), samples);
@@ -549,7 +560,7 @@ mod tests {
     fn a_node_that_was_measured_takes_what_was_measured_and_others_scale() {
         let rates = Rates::guess(2);
         let machine = Machine::measured(rates, vec![sample(1_000, 12_000, 1e-6), sample(1_000_000, 12_000_000, 2e-3)]);
-        let work = |dtype, flops, bytes| Work { device: DeviceKind::Cpu, dtype, flops, bytes, operands: 1 };
+        let work = |dtype, flops, bytes| Work { device: DeviceKind::Cpu, dtype, flops, bytes, operands: 1, blocks: 0 };
         let seconds = |flops, bytes| machine.node(&Add.into(), work(DType::F32, flops, bytes));
         assert!((seconds(1_000_000, 12_000_000) / 2e-3 - 1.0).abs() < 0.01);
         assert!(

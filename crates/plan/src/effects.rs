@@ -45,7 +45,7 @@ fn effect(lever: &dyn Lever, request: &Request, found: &Found) -> Result<LeverEf
         effect.host_bytes = found.plan.host().0 as i64 - plan.host().0 as i64;
         let without = predicted_step(request, &other);
         effect.added_time = found.step.0 / without.0 - 1.0;
-        effect.note = lever.remark(request, Seconds(found.step.0 - without.0));
+        effect.note = lever.remark(request, &found.plan, Seconds(found.step.0 - without.0));
     } else {
         effect.note = lever.excluded(now, request)?.map(|excluded| excluded.reason.to_owned());
     }

@@ -33,9 +33,18 @@ const SCALARS_BYTES: u64 = ALIGNMENT;
 #[derive(Default)]
 struct Bottom {
     persistent: Breakdown,
-    persistent_end: u64,
+    persistent_end: End,
     /// Where carried tensors end.
-    end: u64,
+    end: End,
+}
+
+/// The end of tensors that follow each other.
+#[derive(Debug, Clone, Copy, Default)]
+struct End {
+    /// End of the last tensor's last byte.
+    touched: u64,
+    /// With the padding of the last tensor: where the next tensor starts.
+    padded: u64,
 }
 
 /// A program's transients with their offsets.
@@ -64,7 +73,7 @@ pub fn lay_out(graph: &Graph, targets: &Targets) -> Plan {
 /// What a quick packing shows of a candidate.
 pub(crate) enum Attempt {
     /// It fits.
-    Fits(Layout),
+    Fits(Box<Layout>),
     /// It may fit with more work: the budget lacks these bytes for the quick packing.
     Near(PerMemory<Bytes>),
     /// It does not fit.
@@ -94,7 +103,7 @@ impl Layout {
     /// The layout of a request's candidate; `None` if it does not fit.
     pub(crate) fn within(request: &Request, graph: &Graph) -> Option<Self> {
         match Self::attempt(request, graph) {
-            Attempt::Fits(layout) => Some(layout),
+            Attempt::Fits(layout) => Some(*layout),
             Attempt::Near(_) => Self::packed_within(request, graph),
             Attempt::Far => None,
         }
@@ -109,7 +118,7 @@ impl Layout {
         let quick = Self::packed(graph, &request.targets, Effort::Quick);
         let lacking = request.budget.lacking(&quick.arenas());
         if lacking.values().all(|lacking| *lacking == Bytes::ZERO) {
-            Attempt::Fits(quick)
+            Attempt::Fits(Box::new(quick))
         } else if quick.is_far(&lacking) {
             Attempt::Far
         } else {
@@ -139,14 +148,14 @@ impl Layout {
     /// Bytes of all arenas above their bottoms.
     fn transients(&self) -> u64 {
         let arenas = self.arenas();
-        arenas.iter().map(|(memory, arena)| arena.saturating_sub(self.bottoms[memory].end)).sum()
+        arenas.iter().map(|(memory, arena)| arena.saturating_sub(self.bottoms[memory].end.padded)).sum()
     }
 
     /// The sizes of the arenas.
     pub(crate) fn arenas(&self) -> PerMemory<u64> {
         self.bottoms.map(|memory, bottom| {
             let peaks = self.packed.iter().map(|packed| packed.arenas[memory].peak);
-            peaks.max().unwrap_or(bottom.end)
+            peaks.max().unwrap_or(bottom.end.touched)
         })
     }
 
@@ -186,7 +195,7 @@ impl Layout {
                 limit: Limit::Own(Bytes(u64::MAX)),
                 peak_bytes,
             }),
-            lower_bound_bytes: programs.iter().map(|p| p.lower_bound_bytes).max().unwrap_or(device.end),
+            lower_bound_bytes: programs.iter().map(|p| p.lower_bound_bytes).max().unwrap_or(device.end.touched),
             micro_batch: 0,
             accumulation: 0,
             global_batch: 0,
@@ -211,7 +220,7 @@ pub(crate) fn at_least(graph: &Graph, targets: &Targets) -> PerMemory<u64> {
         for memory in graph.memories.ids() {
             let alignment = graph.memories[memory].alignment;
             let staying = scalars_in(memory, targets) + staying_in(graph, program, memory);
-            let bytes = staying + tight(most_live(&lifetimes, program, memory, alignment), alignment);
+            let bytes = tight(staying + most_live(&lifetimes, program, memory, alignment), alignment);
             least[memory] = bytes.max(least[memory]);
         }
     }
@@ -268,14 +277,15 @@ pub(crate) fn scalars_in(memory: MemoryId, targets: &Targets) -> u64 {
 
 /// Puts persistent and carried tensors one after the other, above the run's scalars.
 fn lay_bottom(graph: &Graph, offsets: &mut [u64], memory: MemoryId, scalars: u64) -> Bottom {
-    let mut bottom = Bottom { persistent_end: scalars, end: scalars, ..Bottom::default() };
+    let start = End { touched: scalars, padded: scalars };
+    let mut bottom = Bottom { persistent_end: start, end: start, ..Bottom::default() };
     bottom.persistent.add(Role::Staging, scalars);
     for storage in [Storage::Persistent, Storage::Carried] {
         let stays = |tensor: &Tensor| tensor.storage == storage && tensor.memory == memory;
         for (tensor, offset) in graph.tensors.iter().zip(&mut *offsets).filter(|(tensor, _)| stays(tensor)) {
-            *offset = bottom.end;
+            *offset = bottom.end.padded;
             let bytes = graph.memories[memory].padded(tensor.ty.bytes());
-            bottom.end += bytes;
+            bottom.end = End { touched: *offset + tensor.ty.bytes().0, padded: *offset + bytes };
             if storage == Storage::Persistent {
                 bottom.persistent.add(tensor.role, bytes);
                 bottom.persistent_end = bottom.end;
@@ -297,10 +307,10 @@ fn pack_programs(graph: &Graph, targets: &Targets, bottoms: &PerMemory<Bottom>, 
         let bottom = &bottoms[memory];
         let mut tasks = Vec::with_capacity(packed.len());
         for (index, (program, packed)) in graph.programs.iter().zip(&packed).enumerate() {
-            let base = if carries(graph, program) { bottom.end } else { bottom.persistent_end };
-            tasks.push((index, Task::new(&packed.lifetimes, memory, graph.memories[memory].alignment, base)));
+            let below = if carries(graph, program) { bottom.end } else { bottom.persistent_end };
+            tasks.push((index, Task::new(&packed.lifetimes, memory, graph.memories[memory].alignment, below)));
         }
-        tasks.sort_by_key(|(_, task)| Reverse(task.base + task.bound.bytes));
+        tasks.sort_by_key(|(_, task)| Reverse(task.bottom.padded + task.bound.bytes));
         let mut highest = 0;
         for (index, task) in tasks {
             let packed = &mut packed[index];
@@ -327,38 +337,39 @@ pub(crate) fn tight(bound: u64, alignment: u64) -> u64 {
 
 /// The buffers of a program in one memory, to be packed above the bottom of its arena.
 struct Task {
-    base: u64,
+    bottom: End,
     indices: Vec<usize>,
     problem: Problem,
     bound: LowerBound,
 }
 
 impl Task {
-    fn new(lifetimes: &Lifetimes, memory: MemoryId, alignment: u64, base: u64) -> Self {
+    fn new(lifetimes: &Lifetimes, memory: MemoryId, alignment: u64, bottom: End) -> Self {
         let (indices, problem) = problem_of(lifetimes, memory, alignment);
         let bound = lower_bound(&problem);
-        Self { base, indices, problem, bound }
+        Self { bottom, indices, problem, bound }
     }
 
     /// Packs below `highest`, the peak so far, if that is possible, and raises it otherwise. Programs that do not make the peak
     /// stay below it; no work is spent on how far.
     fn pack(&self, offsets: &mut [u64], highest: &mut u64, effort: Effort) -> Packing {
-        let below = highest.saturating_sub(self.base + self.problem.alignment);
-        let enough = self.bound.bytes + (self.base + self.bound.bytes) / TOLERATED;
+        let base = self.bottom.padded;
+        let below = highest.saturating_sub(base + self.problem.alignment);
+        let enough = self.bound.bytes + (base + self.bound.bytes) / TOLERATED;
         let solution = match effort {
             Effort::Quick => pack_quickly(&self.problem, below.max(enough)),
             Effort::Full => pack(&self.problem, below, below.max(enough)),
         };
-        *highest = (self.base + solution.peak).max(*highest);
-        let mut top = 0;
+        *highest = (base + solution.peak).max(*highest);
+        let mut peak = self.bottom.touched;
         for ((&index, buffer), offset) in self.indices.iter().zip(&self.problem.buffers).zip(solution.offsets) {
-            offsets[index] = self.base + offset;
-            top = top.max(offset + buffer.size);
+            offsets[index] = base + offset;
+            peak = peak.max(offsets[index] + buffer.size);
         }
         Packing {
-            base: self.base,
-            peak: self.base + top,
-            lower_bound: self.base + tight(self.bound.bytes, self.problem.alignment),
+            base,
+            peak,
+            lower_bound: tight(base + self.bound.bytes, self.problem.alignment),
             fullest_moment: self.bound.at,
         }
     }
@@ -390,12 +401,12 @@ fn step(graph: &Graph, node: &Node, index: usize, packed: &Packed) -> Step {
 fn breakdown(bottom: &Bottom, packed: &Packed) -> Breakdown {
     let device = &packed.arenas[MemoryId::DEVICE];
     let mut result = bottom.persistent;
-    result.activations_bytes += device.base - bottom.persistent_end;
+    result.activations_bytes += device.base - bottom.persistent_end.padded;
     let moment = device.fullest_moment;
     let buffers = packed.lifetimes.buffers.iter().filter(|b| b.memory == MemoryId::DEVICE);
     for buffer in buffers.filter(|b| b.lower <= moment && moment < b.upper) {
         result.add(buffer.role, buffer.bytes);
     }
-    result.unused_bytes = device.peak - result.total();
+    result.unused_bytes = device.peak.saturating_sub(result.total());
     result
 }

@@ -31,7 +31,9 @@ mod waits;
 
 pub use budget::{Budget, Limit, PlannedMemory};
 pub use candidate::{plan_embedding, plan_sampling, plan_settings, sampling_graph};
-pub use cards::{Card, UnknownCard, assumed_card, card, card_of_memory, card_with_memory, cards, is_memory_of_card};
+pub use cards::{
+    Card, UnknownCard, assumed_card, card, card_like, card_of_memory, card_with_memory, cards, is_memory_of_card,
+};
 pub use cost::{Machine, Rates, Sample, Work};
 pub use curve::{CurvePoint, curve, saved_with_more};
 pub use effects::{LeverEffect, lever_effects};

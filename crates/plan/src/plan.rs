@@ -12,11 +12,12 @@
 //! ```
 
 use crate::budget::{Budget, PlannedMemory};
+use crate::cost::Machine;
 use crate::queue::Queue;
 use crate::stored;
 use plimsoll_graph::{
     DType, MemoryId, Op, Pass, PerMemory, Ports, ProgramKind, ProgramName, Role, Storage, Target, Targets, TensorId,
-    TensorType,
+    TensorType, first_of_step,
 };
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -245,6 +246,17 @@ impl Plan {
         Queue::of(&step.op, kind(step.memory), first(&step.inputs), first(&step.outputs))
     }
 
+    /// Bytes that a step of the longest sequences moves through this queue between device and host.
+    pub fn bytes_through(&self, queue: Queue) -> Bytes {
+        let of_program = |(kind, times): (ProgramKind, usize)| {
+            let steps = self.program(kind).into_iter().flat_map(|program| &program.steps);
+            let moved = steps.filter(|step| matches!(step.op, Op::Transfer(_)) && self.queue(step) == queue);
+            moved.map(|step| self[step.inputs[0]].ty.bytes().0).sum::<u64>() * times as u64
+        };
+        let first = first_of_step(self.programs.iter().map(|program| program.name.kind));
+        Bytes(Machine::programs(first, self.accumulation, self.has_reference_point()).map(of_program).sum())
+    }
+
     /// What runs a step, or starts it where it moves tensors.
     pub fn target(&self, step: &Step) -> &Target {
         &self.targets[self.memories[step.memory].memory.kind]
@@ -280,7 +292,8 @@ impl Plan {
             let norm = program.steps.iter().position(|step| step.outputs.iter().any(|id| Some(*id) == norm));
             update.is_some() && update < norm
         };
-        self.programs.iter().any(early)
+        let is_of_step_before = |program: &&PlannedProgram| program.name.kind == ProgramKind::HostUpdateAndMicroStep;
+        self.programs.iter().filter(|program| !is_of_step_before(program)).any(early)
     }
 
     /// The sizes of the arenas.

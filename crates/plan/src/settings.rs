@@ -2,7 +2,7 @@
 //! Not here: what levers do (`levers/`), the rest of a request (`request.rs`).
 
 use crate::levers::NodeSet;
-use plimsoll_graph::ops::{ATTENTION_ROWS, StateFormat};
+use plimsoll_graph::ops::{ATTENTION_ROWS, GradientFormat, StateFormat};
 use plimsoll_graph::{DType, MemoryId, WeightCodes};
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,8 @@ impl Kept {
     pub(crate) const ALL: Self = Self { recompute: Recompute::all(Level::None), sent_blocks: 0 };
 }
 
-/// The setting of every lever that is a rewrite of the graph. The others are parameters of `plimsoll_graph::TrainShape`.
+/// The setting of every lever but the sizes that `Settings` has. Most are rewrites of the graph; tiles of rows and the format of
+/// gradients are parameters of `plimsoll_graph::TrainShape`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Levers {
     /// Rows of scores that attention holds at a time.
@@ -42,6 +43,9 @@ pub struct Levers {
     pub base_weights: Option<WeightCodes>,
     /// How moments are kept.
     pub optimizer_state: StateFormat,
+    /// How gradients are kept until the update.
+    #[serde(default)]
+    pub gradients: GradientFormat,
     /// The moving average of the weights, if one is wanted.
     pub average: Option<Average>,
     /// Rows that blocks pass through their feed-forward layers at a time; `None`: all.
@@ -56,6 +60,27 @@ pub struct Levers {
     pub update_in_backward: bool,
     /// The part of the parameters, from 0 to 1, whose optimizer is on the host.
     pub optimizer_offload: f64,
+    /// The part of the weights, from 0 to 1, that rest on the host; their optimizer does too.
+    #[serde(default)]
+    pub weight_offload: f64,
+    /// Whether the host updates at the end of a step, and not while the next one begins. Its gradients then need not outlive a
+    /// step of one micro-batch.
+    #[serde(default)]
+    pub host_update_at_end: bool,
+}
+
+/// The parts of the training state, from 0 to 1, that rest on the host.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct HostShare {
+    /// Of the parameters, those whose optimizer does.
+    pub(crate) optimizer: f64,
+    /// Of the weights.
+    pub(crate) weights: f64,
+}
+
+impl HostShare {
+    /// Nothing.
+    pub(crate) const NONE: Self = Self { optimizer: 0.0, weights: 0.0 };
 }
 
 impl Default for Levers {
@@ -66,12 +91,15 @@ impl Default for Levers {
             precision: Precision::Fp32,
             base_weights: None,
             optimizer_state: StateFormat::F32,
+            gradients: GradientFormat::F32,
             average: None,
             sequence_tile: None,
             recompute: Recompute::all(Level::None),
             activation_offload: 0,
             update_in_backward: false,
             optimizer_offload: 0.0,
+            weight_offload: 0.0,
+            host_update_at_end: false,
         }
     }
 }
@@ -85,6 +113,8 @@ pub struct LeverRequest {
     pub base_weights: Option<WeightCodes>,
     /// How moments are kept; `None`: in single precision.
     pub optimizer_state: Option<StateFormat>,
+    /// How gradients are kept until the update; `None`: in single precision.
+    pub gradients: Option<GradientFormat>,
     /// A moving average of the weights.
     pub average: Option<Average>,
     /// Whether blocks pass tiles of rows through their feed-forward layers; `None`: if nothing fits otherwise.
@@ -97,6 +127,8 @@ pub struct LeverRequest {
     /// The part of the parameters whose optimizer is on the host; `None`: the search chooses, nothing if device and host share
     /// one memory.
     pub optimizer_offload: Option<f64>,
+    /// The part of the weights that rest on the host; `None`: the search chooses, nothing if device and host share one memory.
+    pub weight_offload: Option<f64>,
     /// Whether parameters are updated in the backward pass; `None`: if nothing excludes it.
     pub update_in_backward: Option<bool>,
     /// Rows of logits at a time; `None`: the search chooses.
@@ -107,18 +139,21 @@ pub struct LeverRequest {
 
 impl LeverRequest {
     /// All levers; the search has chosen those that are left open.
-    pub(crate) fn levers(&self, kept: Kept, optimizer_offload: f64, attention_rows: usize) -> Levers {
+    pub(crate) fn levers(&self, kept: Kept, share: HostShare, attention_rows: usize) -> Levers {
         Levers {
             attention_rows,
             precision: self.precision,
             base_weights: self.base_weights,
             optimizer_state: self.optimizer_state.unwrap_or(StateFormat::F32),
+            gradients: self.gradients.unwrap_or_default(),
             average: self.average,
             sequence_tile: self.sequence_tile.and_then(SequenceTile::rows),
             recompute: kept.recompute,
             activation_offload: kept.sent_blocks,
             update_in_backward: self.update_in_backward.unwrap_or(false),
-            optimizer_offload,
+            optimizer_offload: share.optimizer,
+            weight_offload: share.weights,
+            host_update_at_end: false,
         }
     }
 }

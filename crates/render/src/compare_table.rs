@@ -60,7 +60,9 @@ fn offloaded(levers: &Levers) -> String {
     let optimizer = optimizer.then(|| format!("{:.0} % of the optimizer", 100.0 * levers.optimizer_offload));
     let blocks = levers.activation_offload;
     let activations = (blocks > 0).then(|| format!("{blocks} {}", if blocks == 1 { "block" } else { "blocks" }));
-    let all = optimizer.into_iter().chain(activations).collect::<Vec<_>>();
+    let weights =
+        (levers.weight_offload > 0.0).then(|| format!("{:.0} % of the weights", 100.0 * levers.weight_offload));
+    let all = optimizer.into_iter().chain(weights).chain(activations).collect::<Vec<_>>();
     if all.is_empty() { "-".to_owned() } else { all.join(", ") }
 }
 
@@ -70,13 +72,14 @@ mod tests {
 
     #[test]
     fn all_that_is_offloaded_is_named() {
-        for (optimizer_offload, activation_offload, expected) in [
-            (0.0, 0, "-"),
-            (0.75, 0, "75 % of the optimizer"),
-            (0.0, 1, "1 block"),
-            (1.0, 12, "100 % of the optimizer, 12 blocks"),
+        for (optimizer_offload, weight_offload, activation_offload, expected) in [
+            (0.0, 0.0, 0, "-"),
+            (0.75, 0.0, 0, "75 % of the optimizer"),
+            (0.0, 0.0, 1, "1 block"),
+            (1.0, 0.25, 12, "100 % of the optimizer, 25 % of the weights, 12 blocks"),
         ] {
-            assert_eq!(offloaded(&Levers { optimizer_offload, activation_offload, ..Levers::default() }), expected);
+            let levers = Levers { optimizer_offload, weight_offload, activation_offload, ..Levers::default() };
+            assert_eq!(offloaded(&levers), expected);
         }
     }
 }

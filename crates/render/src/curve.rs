@@ -12,7 +12,7 @@ use std::fmt::Write;
 pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(["budget", "peak", "step", "time", "micro-batch", "optimizer", "sent blocks", ""]);
+    table.set_header(["budget", "peak", "step", "time", "micro-batch", "optimizer", "weights", "sent blocks", ""]);
     let fastest = points.iter().map(|point| point.found.step.0).fold(f64::INFINITY, f64::min);
     let here = points.iter().rposition(|point| point.budget.0 <= chosen.plan.budget().device().0);
     for (index, CurvePoint { budget, found }) in points.iter().enumerate() {
@@ -23,11 +23,12 @@ pub fn curve_table(points: &[CurvePoint], chosen: &Found) -> String {
             format!("{:.2} x", found.step.0 / fastest),
             format!("{} x {}", found.plan.micro_batch, found.plan.accumulation),
             format!("{:.0} %", 100.0 * found.settings.levers.optimizer_offload),
+            format!("{:.0} %", 100.0 * found.settings.levers.weight_offload),
             found.settings.levers.activation_offload.to_string(),
             mark(here == Some(index), found, chosen).to_owned(),
         ]);
     }
-    for column in 0..=6 {
+    for column in 0..=7 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -55,6 +56,7 @@ pub fn curve_json(points: &[CurvePoint]) -> Value {
             "micro_batch": found.plan.micro_batch,
             "activation_offload_blocks": found.settings.levers.activation_offload,
             "optimizer_offload": found.settings.levers.optimizer_offload,
+            "weight_offload": found.settings.levers.weight_offload,
         })
     };
     points.iter().map(point).collect()

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Parts of a step in order, and their names.
-const PARTS: [(Pass, &str); 4] = [
+const PARTS: [(Pass, &str); 5] = [
+    (Pass::HostUpdate, "host's update"),
     (Pass::Forward, "forward"),
     (Pass::Recompute, "recompute"),
     (Pass::Backward, "backward"),

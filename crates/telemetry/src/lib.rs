@@ -19,6 +19,7 @@ mod journal;
 mod lane;
 mod machine;
 mod outlet;
+mod place;
 mod sample;
 mod tail;
 mod visible;
@@ -40,6 +41,7 @@ pub use journal::{Journal, JournalError, for_each_record, now_s, read_journal};
 pub use lane::{Counts, Lane, NextItem, Wake};
 pub use machine::{anonymous_rss, peak_rss, processor_name, system_name, total_memory};
 pub use outlet::{Outlet, Pieces, READER_PATIENCE};
+pub use place::{CardPlace, PcieLink, card_place};
 pub use sample::{
     CardLimits, CardProcess, CardSample, Sample, Sampler, SamplerOptions, SystemSample, Throttling, sample_once,
 };

@@ -1,7 +1,7 @@
 //! NVIDIA cards, read from stand-ins for the driver's library. Environment variables describe a machine, so each is
 //! read in a separate process: the test `reader` of this file.
 
-use plimsoll_telemetry::{GpuError, Gpus, gpus, gpus_from};
+use plimsoll_telemetry::{CardPlace, GpuError, Gpus, PcieLink, card_place, gpus, gpus_from};
 use serde_json::{Value, json};
 use std::env;
 use std::ffi::OsString;
@@ -22,6 +22,50 @@ fn reader() {
         let read = gpus().map_err(|error| error.to_string());
         fs::write(answer, serde_json::to_string(&read).expect("plain data")).expect("written");
     }
+}
+
+#[test]
+#[ignore = "run by the other tests, in a separate process"]
+fn placer() {
+    if let Some(answer) = env::var_os(ANSWER) {
+        let places = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"].map(card_place);
+        fs::write(answer, format!("{places:?}")).expect("written");
+    }
+}
+
+/// An idle card lowers its generation, not the one that the slot allows.
+#[test]
+fn the_place_of_a_card_is_its_link_and_its_display() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [answer, script] = ["answer", "script"].map(|name| folder.path().join(name));
+    let readings = [
+        "0 0 pcie_generation 1",
+        "0 0 pcie_generation_max 3",
+        "0 0 pcie_lanes 8",
+        "0 0 pcie_lanes_max 16",
+        "0 0 display_active 1",
+        "0 1 pcie_generation_max 4",
+        "0 1 pcie_lanes 16",
+        "0 1 display_active 0",
+        "0 2 pcie_generation_max 300",
+        "0 2 pcie_lanes 16",
+    ];
+    fs::write(&script, readings.join("\n") + "\n").expect("written");
+    let cards = ["a", "b", "c"].map(|name| format!("NVIDIA GeForce RTX 3060,GPU-{name},12288,350,0"));
+    let status = Command::new(env::current_exe().expect("a path"))
+        .args(["--ignored", "--exact", "placer"])
+        .env("PLIMSOLL_NVML", plimsoll_fake_nvml::library())
+        .env(plimsoll_fake_nvml::MACHINE, cards.join(";"))
+        .env(plimsoll_fake_nvml::SCRIPT, &script)
+        .env(ANSWER, &answer)
+        .status();
+    assert!(status.expect("a process").success());
+    let place = |link: Option<(u8, u8)>, drives_display| CardPlace {
+        link: link.map(|(generation, lanes)| PcieLink { generation, lanes }),
+        drives_display,
+    };
+    let expected = [place(Some((3, 8)), true), place(Some((4, 16)), false), place(None, false), place(None, false)];
+    assert_eq!(fs::read_to_string(answer).expect("an answer"), format!("{expected:?}"));
 }
 
 /// Reads a machine in a process with these variables.

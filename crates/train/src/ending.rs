@@ -8,6 +8,7 @@ impl Trainer<'_> {
     /// Performs the work after the last step. A refusal by the disk is part of the outcome, not an error.
     /// Errors: the device fails.
     pub(crate) fn end(&mut self, mut session: Session<'_>, mut ending: Ending) -> Result<Outcome, TrainError> {
+        self.engine.finish_update()?;
         let is_evaluated = session.position.evaluated == Some(session.position.step);
         if ending == Ending::Finished && !is_evaluated && !self.evaluate(&mut session)? {
             ending = Ending::Interrupted;

@@ -9,8 +9,8 @@ use plimsoll_exec::{
 };
 use plimsoll_graph::ops::REWARDS;
 use plimsoll_graph::{
-    ADAPTER_PREFIX, DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKind, ProgramName, Scalars, TensorId,
-    WeightCodes,
+    ADAPTER_PREFIX, DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKind, ProgramName, Role, Scalars,
+    TensorId, WeightCodes,
 };
 use plimsoll_plan::{Plan, validate};
 use plimsoll_units::Bytes;
@@ -49,6 +49,8 @@ pub struct Engine {
     /// The highest peak among the programs that ran.
     planned_bytes_of_what_ran: u64,
     profile: Option<Profile>,
+    /// The scalars of the last step if the host has not made its part of the update yet.
+    host_update: Option<Scalars>,
 }
 
 impl Engine {
@@ -72,6 +74,7 @@ impl Engine {
             footprint,
             planned_bytes_of_what_ran: 0,
             profile: None,
+            host_update: None,
         })
     }
 
@@ -87,6 +90,7 @@ impl Engine {
     /// it is. Errors: `Unsound`; `Device` if the arena can't grow, and then the plan stays, or if the device failed.
     pub fn exchange(&mut self, graph: &Graph, next: Plan) -> Result<(), TrainError> {
         validate(&next)?;
+        self.finish_update()?;
         self.device.exchange(&self.plan, &next)?;
         self.plan = next;
         self.parameters.clone_from(&graph.parameters);
@@ -175,6 +179,7 @@ impl Engine {
 
     /// Initializes all weights and the optimizer's moments, so that the next step is the first of a run.
     pub fn restart(&mut self, seed: u64) -> Result<(), TrainError> {
+        self.host_update = None;
         self.initialize(seed)?;
         let states = self.parameters.iter().filter_map(|parameter| parameter.training.as_ref());
         let zeros = vec![0; PART];
@@ -196,6 +201,7 @@ impl Engine {
         elements: Range<usize>,
         mut values: impl FnMut(usize, &mut [f32]),
     ) -> Result<(), TrainError> {
+        self.finish_update()?;
         let mut encoder = self.encoder(parameter);
         let is_whole = elements == (0..self.elements(parameter));
         assert!(encoder.is_none() || is_whole, "weights in codes are set as a whole");
@@ -252,6 +258,7 @@ impl Engine {
         dtype: DType,
         values: &[u8],
     ) -> Result<(), TrainError> {
+        self.finish_update()?;
         let (elements, size) = (self.elements(parameter), dtype.size_bytes() as usize);
         if !values.len().is_multiple_of(size) || first + values.len() / size > elements {
             let tensor = self.name(parameter.tensor).to_owned();
@@ -299,11 +306,13 @@ impl Engine {
 
     /// Copies bytes to a tensor.
     pub fn write(&mut self, tensor: TensorId, bytes: &[u8]) -> Result<(), TrainError> {
+        self.finish_update_of(tensor)?;
         Ok(self.device.write(&self.plan, tensor, bytes)?)
     }
 
     /// Copies bytes to a part of a tensor that begins at this offset in bytes.
     pub fn write_part(&mut self, tensor: TensorId, offset: u64, bytes: &[u8]) -> Result<(), TrainError> {
+        self.finish_update_of(tensor)?;
         Ok(self.device.write_part(&self.plan, tensor, offset, bytes)?)
     }
 
@@ -312,13 +321,16 @@ impl Engine {
         Ok(self.device.room()?)
     }
 
-    /// A tensor's bytes.
+    /// A tensor's bytes. Panics if a part of the last update is not made yet, and the tensor is of a parameter:
+    /// [`finish_update`](Self::finish_update) makes it.
     pub fn view(&self, tensor: TensorId) -> Result<Cow<'_, [u8]>, TrainError> {
+        assert!(!self.awaits_update(tensor), "the update of `{}` is not finished", self.name(tensor));
         Ok(self.device.view(&self.plan, tensor)?)
     }
 
     /// Copies a float tensor to the host.
     pub fn read(&mut self, tensor: TensorId, values: &mut [f32]) -> Result<(), TrainError> {
+        self.finish_update_of(tensor)?;
         Ok(self.device.read(&self.plan, tensor, bytemuck::cast_slice_mut(values))?)
     }
 
@@ -329,6 +341,41 @@ impl Engine {
         Ok(value[0])
     }
 
+    /// Makes the host's part of the last step's update, if it is not made yet: the weights and moments are then those after
+    /// the step. Otherwise the next step begins with it. Errors: the device fails.
+    pub fn finish_update(&mut self) -> Result<(), TrainError> {
+        let Some(last) = self.host_update.take() else { return Ok(()) };
+        self.start(ProgramKind::HostUpdate.into(), &last.followed_by(&last))
+    }
+
+    /// Whether the host may still have to update a tensor.
+    fn awaits_update(&self, tensor: TensorId) -> bool {
+        self.host_update.is_some() && matches!(self.plan[tensor].role, Role::Weight | Role::Optimizer)
+    }
+
+    fn finish_update_of(&mut self, tensor: TensorId) -> Result<(), TrainError> {
+        if self.awaits_update(tensor) { self.finish_update() } else { Ok(()) }
+    }
+
+    /// The program and the scalars with which to run this program: a step begins with the host's part of the update before it.
+    /// Other programs that may read weights run after that.
+    fn after_host_update(
+        &mut self,
+        program: ProgramName,
+        scalars: &Scalars,
+    ) -> Result<(ProgramName, Scalars), TrainError> {
+        match (program.kind, self.host_update) {
+            (ProgramKind::MicroStep, Some(last)) => {
+                let program = ProgramName { kind: ProgramKind::HostUpdateAndMicroStep, ..program };
+                Ok((program, last.followed_by(scalars)))
+            }
+            _ => {
+                self.finish_update()?;
+                Ok((program, *scalars))
+            }
+        }
+    }
+
     /// Copies the inputs of a program's ports and runs it. Panics if a port has another size.
     pub fn run_fed(
         &mut self,
@@ -336,7 +383,7 @@ impl Engine {
         feed: &Feed,
         scalars: &Scalars,
     ) -> Result<(), TrainError> {
-        let program = program.into();
+        let (program, scalars) = self.after_host_update(program.into(), scalars)?;
         let ports = self.ports(program);
         for (port, ids) in [
             (ports.tokens, feed.tokens),
@@ -350,7 +397,7 @@ impl Engine {
                 self.write(port, bytemuck::cast_slice(ids))?;
             }
         }
-        self.run(program, scalars)
+        self.start(program, &scalars)
     }
 
     /// Feeds a batch to the program of this kind for its sequence lengths, and runs it. Returns the program's name.
@@ -393,9 +440,21 @@ impl Engine {
         Ok(self.device.synchronize()?)
     }
 
-    /// Runs a program.
+    /// Runs a program. After `Update`, the host's part of the update is not made yet, if there is one: see
+    /// [`finish_update`](Self::finish_update).
     pub fn run(&mut self, program: impl Into<ProgramName>, scalars: &Scalars) -> Result<(), TrainError> {
-        let program = program.into();
+        let (program, scalars) = self.after_host_update(program.into(), scalars)?;
+        self.start(program, &scalars)
+    }
+
+    /// Runs a program, and notes which part of an update is made.
+    fn start(&mut self, program: ProgramName, scalars: &Scalars) -> Result<(), TrainError> {
+        let has_host_update = || self.plan.program(ProgramKind::HostUpdate).is_some();
+        match program.kind {
+            ProgramKind::Update if has_host_update() => self.host_update = Some(*scalars),
+            ProgramKind::HostUpdateAndMicroStep => self.host_update = None,
+            _ => {}
+        }
         if let Some(planned) = self.plan.program(program) {
             self.planned_bytes_of_what_ran = self.planned_bytes_of_what_ran.max(planned.peak_bytes());
         }

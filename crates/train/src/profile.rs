@@ -44,7 +44,7 @@ impl Profile {
                     inputs: step.inputs.iter().map(|&id| &plan[id].ty).collect(),
                     outputs: step.outputs.iter().map(|&id| &plan[id].ty).collect(),
                 };
-                let Work { device, dtype, flops, bytes, operands } = Work::of(&step.op, &io, plan.target(step));
+                let Work { device, dtype, flops, bytes, operands, .. } = Work::of(&step.op, &io, plan.target(step));
                 let seconds = times.iter().min().map_or(f64::NAN, Duration::as_secs_f64);
                 let sample = Sample { device, op: step.op.name().to_owned(), dtype, flops, bytes, operands, seconds };
                 let (nature, product) = (step.op.nature(), step.op.product(&io));

@@ -7,7 +7,7 @@ use plimsoll_telemetry::Event;
 
 impl Trainer<'_> {
     /// Saves a checkpoint if one is due after the session's step. Errors: the device fails.
-    pub(crate) fn checkpoint_if_due(&self, session: &mut Session<'_>) -> Result<(), TrainError> {
+    pub(crate) fn checkpoint_if_due(&mut self, session: &mut Session<'_>) -> Result<(), TrainError> {
         match self.config.checkpoint_every {
             Some(every) if session.position.step.is_multiple_of(every) && self.is_worth_its_time(session) => {
                 self.checkpoint(session)
@@ -27,7 +27,7 @@ impl Trainer<'_> {
 
     /// Whether the state after the session's step is on disk, so that another plan can resume from it; saves it if
     /// necessary. If the disk refuses, the run keeps its plan. Errors: the device fails.
-    pub(crate) fn is_saved_for_another_plan(&self, session: &mut Session<'_>) -> Result<bool, TrainError> {
+    pub(crate) fn is_saved_for_another_plan(&mut self, session: &mut Session<'_>) -> Result<bool, TrainError> {
         if !session.is_saved() {
             self.checkpoint(session)?;
         }
@@ -43,7 +43,7 @@ impl Trainer<'_> {
     /// Saves a checkpoint. If the disk refuses, training continues and the older checkpoints are kept. If the state has values
     /// that are not finite, the session is marked as corrupt, and nothing is saved.
     /// Errors: the device fails.
-    pub(crate) fn checkpoint(&self, session: &mut Session<'_>) -> Result<(), TrainError> {
+    pub(crate) fn checkpoint(&mut self, session: &mut Session<'_>) -> Result<(), TrainError> {
         let start = self.pace.now();
         // A checkpoint relies on the losses before it, which only the journal stores.
         session.sinks.sync();

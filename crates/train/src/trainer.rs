@@ -88,7 +88,7 @@ impl<'a> Trainer<'a> {
 
     /// Whether the run may end for another plan after the session's step: that plan takes over the state on the device, or
     /// resumes from a checkpoint. Errors: the device fails.
-    fn can_change_plan(&self, session: &mut Session<'_>) -> Result<bool, TrainError> {
+    fn can_change_plan(&mut self, session: &mut Session<'_>) -> Result<bool, TrainError> {
         Ok(self.pace.keeps_state(self.engine) || self.is_saved_for_another_plan(session)? || session.is_corrupt)
     }
 

@@ -232,12 +232,13 @@ fn decode(dtype: DType, bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Ops that are tested in single precision only, whatever the run's precision.
-pub const SINGLE: [&str; 9] = [
+pub const SINGLE: [&str; 10] = [
     "Cast",
     "ContrastiveLoss",
     "ContrastiveLossGrad",
     "GradClip",
     "GradNorm",
+    "KeepGradient",
     "ParameterUpdate",
     "PreferenceLoss",
     "PreferenceLossGrad",

@@ -1,9 +1,9 @@
-//! The output head with the log-probability of each row's targets. Its products are those of `head_loss.rs`.
+//! The output head with the log-probability of each row's targets. Its products are those of `head.rs`.
 
 use super::CpuKernel;
-use super::head_loss::{Head, gradient_of_row, row_loss};
+use super::head::{Gradients, Head};
+use super::head_loss::{gradient_of_row, row_loss};
 use super::parallel;
-use super::tiled::Sums;
 use crate::call::Call;
 use plimsoll_graph::ops::{self, grouped_target};
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator};
@@ -16,7 +16,7 @@ fn of_group(target: i32) -> (i32, usize) {
 
 impl CpuKernel for ops::HeadLogProbs {
     fn run(&self, mut call: Call) {
-        let head = Head::new(self.chunk, &call, [0, 1, 2]);
+        let [head] = Head::all(self.chunk, &call, self.adapter);
         let tokens = call.io.inputs[2].columns();
         let [sums] = call.take_outputs();
         let [logits, losses, room] = head.scratch(call.take_scratch());
@@ -42,14 +42,10 @@ impl CpuKernel for ops::HeadLogProbs {
 
 impl CpuKernel for ops::HeadLogProbsGrad {
     fn run(&self, mut call: Call) {
-        let head = Head::new(self.chunk, &call, [0, 1, 2]);
-        let (of_rows, tokens) = (call.f32(3), call.io.inputs[2].columns());
-        let groups = if self.split { 2 } else { 1 };
-        let mut outputs = call.take_byte_outputs();
-        let mut next = || outputs.next().expect("the op's types name this output");
-        let extents = [head.rows, head.channels];
-        let mut dx = self.input.then(&mut next).map(|dx| Sums::of(dx, call.io.inputs[0].dtype, extents, None, false));
-        let mut dweight = self.weight.then(&mut next).map(|dweight| head.weight_gradient(dweight, self.accumulate));
+        let [head] = Head::all(self.chunk, &call, self.adapter.is_some());
+        let of_rows = call.f32(if self.adapter.is_some() { 5 } else { 3 });
+        let (tokens, groups) = (call.io.inputs[2].columns(), if self.split { 2 } else { 1 });
+        let mut gradients = Gradients::take(&mut call.take_byte_outputs(), [&head], &self.requested(), self.accumulate);
         let [logits, losses, room] = head.scratch(call.take_scratch());
         for first in (0..head.rows).step_by(head.chunk) {
             let (logits, targets) = head.logits(first, logits, room);
@@ -62,7 +58,7 @@ impl CpuKernel for ops::HeadLogProbsGrad {
                 gradient_of_row(logits, of_group(target).0, 0.0, self.cap, *slope);
                 head.round(logits);
             });
-            head.backward(first, head.slopes(logits), dx.as_mut(), dweight.as_mut(), room);
+            gradients.add(&head, 0, first, logits, room);
         }
     }
 }

@@ -3,11 +3,11 @@
 //! logits of both draws are needed until the last pass.
 
 use super::CpuKernel;
-use super::head_loss::{Head, STRETCH, log_sum_exp, slope, wanted};
+use super::head::{Gradients, Head};
+use super::head_loss::{STRETCH, log_sum_exp, slope, wanted};
 use super::math::{dot, exp, update};
 use super::parallel;
 use super::soft_cap::cap_in_place;
-use super::tiled::Sums;
 use super::vectorize::vectorized;
 use crate::call::Call;
 use plimsoll_graph::ops;
@@ -17,7 +17,7 @@ use rayon::slice::ParallelSliceMut;
 
 impl CpuKernel for ops::PairedHeadLoss {
     fn run(&self, mut call: Call) {
-        let heads = heads(self.chunk, &call);
+        let heads = Head::all(self.chunk, &call, self.adapter);
         let objective = Objective { alpha: self.alpha, smoothing: self.smoothing, cap: self.cap };
         let [loss] = call.take_outputs();
         let mut room = Room::new(&heads[0], call.take_scratch());
@@ -29,16 +29,13 @@ impl CpuKernel for ops::PairedHeadLoss {
 
 impl CpuKernel for ops::PairedHeadLossGrad {
     fn run(&self, mut call: Call) {
-        let heads = heads(self.chunk, &call);
+        let heads = Head::all(self.chunk, &call, self.adapter.is_some());
         let objective = Objective { alpha: self.alpha, smoothing: self.smoothing, cap: self.cap };
         let scale = call.scalars.loss_scale;
         let slope_scale = scale * call.scalars.gradient_scale;
         let mut outputs = call.take_byte_outputs();
-        let mut next = || outputs.next().expect("the op's types name this output");
-        let loss: &mut [f32] = bytemuck::cast_slice_mut(next());
-        let (dtype, extents) = (call.io.inputs[0].dtype, [heads[0].rows, heads[0].channels]);
-        let mut dxs = [(); 2].map(|()| self.input.then(&mut next).map(|dx| Sums::of(dx, dtype, extents, None, false)));
-        let mut dweight = self.weight.then(&mut next).map(|dweight| heads[0].weight_gradient(dweight, self.accumulate));
+        let loss: &mut [f32] = bytemuck::cast_slice_mut(outputs.next().expect("the loss is a result"));
+        let mut gradients = Gradients::take(&mut outputs, heads.each_ref(), &self.requested(), self.accumulate);
         let mut room = Room::new(&heads[0], call.take_scratch());
         let mut total = 0.0;
         for first in (0..heads[0].rows).step_by(heads[0].chunk) {
@@ -48,19 +45,14 @@ impl CpuKernel for ops::PairedHeadLossGrad {
                 [a, b].into_iter().for_each(|row| heads[0].round(row));
                 loss
             });
-            for (draw, (head, dx)) in heads.iter().zip(&mut dxs).enumerate() {
+            for (draw, head) in heads.iter().enumerate() {
                 let dlogits = &room.logits[draw][..rows * head.vocab];
-                head.backward(first, head.slopes(dlogits), dx.as_mut(), dweight.as_mut(), room.products);
+                gradients.add(head, draw, first, dlogits, room.products);
             }
         }
         let before = if self.accumulate_loss { loss[0] } else { 0.0 };
         loss[0] = before + (total * f64::from(scale)) as f32;
     }
-}
-
-/// The heads of both draws.
-fn heads<'a>(chunk: usize, call: &Call<'a>) -> [Head<'a>; 2] {
-    [0, 1].map(|draw| Head::new(chunk, call, [draw, 2, 3]))
 }
 
 /// Working memory.

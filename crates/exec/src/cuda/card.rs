@@ -40,6 +40,8 @@ pub struct Card {
     pub mode: ComputeMode,
     /// Whether memory can be allocated in pieces that are mapped into one range of addresses.
     pub maps_memory: bool,
+    /// Whether the system ends kernels that run too long: the card drives a display, or Windows manages it.
+    pub limits_kernels: bool,
     pub(super) handle: CUdevice,
 }
 
@@ -113,6 +115,7 @@ fn read(index: usize) -> Result<Card, CallError> {
         _ => ComputeMode::Shared,
     };
     let maps = attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?;
+    let limits_kernels = attribute(handle, Attribute::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT)? != 0;
     let name = name(handle)?;
     Ok(Card {
         index,
@@ -122,6 +125,7 @@ fn read(index: usize) -> Result<Card, CallError> {
         memory: Bytes(bytes as u64),
         mode,
         maps_memory: maps != 0,
+        limits_kernels,
         handle,
     })
 }

@@ -6,14 +6,16 @@ use super::cublas_lt::{CublasLt, CublasLtError, Handle, ProductChoices};
 use super::error::{CallError, CudaError};
 use super::hooks::Use;
 use super::host::Node;
+use super::kernels::CompileNotice;
 use super::launch::device_scalars;
+use super::launch_limit::LaunchLimit;
 use super::library::Driver;
-use super::loaded::{CardArena, Loaded, OwnMemory};
+use super::loaded::{CardArena, LoadSettings, Loaded, OwnMemory};
 use super::options::CudaOptions;
 use crate::arena::{FreeMemory, Supply};
 use crate::{ArenaUse, Capabilities, Device, DeviceError, MemoryReport, Room};
 use plimsoll_graph::{DeviceKind, MemoryId, PerMemory, Scalars, Storage, TensorId};
-use plimsoll_plan::{Plan, Queue, Region, Step};
+use plimsoll_plan::{Machine, Plan, Queue, Region, Step};
 use plimsoll_units::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,9 +28,8 @@ pub struct CudaDevice {
     /// The algorithms of a resumed run's products.
     kept: Option<ProductChoices>,
     context: Arc<Context>,
-    options: CudaOptions,
+    settings: LoadSettings,
     supply: Supply,
-    own_memory: Option<OwnMemory>,
     arenas: PerMemory<ArenaUse>,
 }
 
@@ -37,14 +38,14 @@ impl CudaDevice {
     /// can't be used.
     pub fn open(driver: &'static Driver, card: Card, options: CudaOptions) -> Result<Self, CudaError> {
         let context = Arc::new(Context::open(driver, card)?);
+        let limit = LaunchLimit::of_card(context.card()).map(Arc::new);
         Ok(Self {
             loaded: None,
             library: None,
             kept: None,
             context,
-            options,
+            settings: LoadSettings { options, own_memory: None, limit, compile_notice: None },
             supply: Supply::default(),
-            own_memory: None,
             arenas: PerMemory::default(),
         })
     }
@@ -76,18 +77,33 @@ impl CudaDevice {
     /// Sets the function that reports this process's memory on the card, by which the arena's memory is measured.
     #[must_use]
     pub fn measured_by(mut self, own_memory: OwnMemory) -> Self {
-        self.own_memory = Some(own_memory);
+        self.settings.own_memory = Some(own_memory);
         self
+    }
+
+    /// Sets the function that is called while kernels are compiled, if that takes longer than a second.
+    #[must_use]
+    pub fn noticing_compilation(mut self, notice: CompileNotice) -> Self {
+        self.settings.compile_notice = Some(notice);
+        self
+    }
+
+    /// Sets the speed of the card, off its data sheet until then. By it, launches are cut that the system would end because they
+    /// take too long, in the plans that are loaded from now on.
+    pub fn set_speed(&mut self, machine: &Machine) {
+        if self.card().limits_kernels {
+            self.settings.limit = Some(Arc::new(LaunchLimit::of(machine.clone())));
+        }
     }
 
     /// Whether products in single precision round their operands to TF32 in the plans that are loaded from now on.
     pub fn set_tf32(&mut self, tf32: bool) {
-        self.options.tf32 = tf32;
+        self.settings.options.tf32 = tf32;
     }
 
     /// Whether the algorithms of products are timed in the plans that are loaded from now on.
     pub fn set_autotune(&mut self, autotune: bool) {
-        self.options.autotune = autotune;
+        self.settings.options.autotune = autotune;
     }
 
     /// The card.
@@ -103,9 +119,8 @@ impl CudaDevice {
             &self.context,
             library.zip(Some(self.kept.as_ref())),
             plan,
-            self.options,
+            &self.settings,
             &mut self.supply,
-            self.own_memory,
             kept,
         )?;
         let sizes = PerMemory::of_device_and_host(loaded.arena.memory.bytes(), loaded.host.bytes());
@@ -225,7 +240,7 @@ impl Device for CudaDevice {
     fn exchange(&mut self, loaded: &Plan, next: &Plan) -> Result<(), DeviceError> {
         self.synchronize()?;
         let mut old = self.loaded.take().expect("a plan is loaded before another one");
-        if let Err(refused) = old.arena.resize(&self.context, next, self.own_memory) {
+        if let Err(refused) = old.arena.resize(&self.context, next, self.settings.own_memory) {
             self.loaded = Some(old);
             return Err(refused);
         }
@@ -235,7 +250,7 @@ impl Device for CudaDevice {
         let Err(refused) = self.load_into(next, &mut arena) else { return Ok(()) };
         // Without the arena, the device failed.
         if let Some(kept) = &mut arena {
-            kept.resize(&self.context, loaded, self.own_memory)?;
+            kept.resize(&self.context, loaded, self.settings.own_memory)?;
             self.load_into(loaded, &mut arena)?;
         }
         Err(refused)

@@ -11,12 +11,37 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 /// Shared memory that a block may use without setting an attribute.
 const USUAL_SHARED_BYTES: u32 = 48 << 10;
 
+/// Is called with the number of kernels whose compilation takes long.
+pub type CompileNotice = fn(usize);
+
+/// The least time of a compilation that takes long. Kernels that are in the driver's cache load in a few milliseconds each.
+const LONG: Duration = Duration::from_secs(1);
+
 /// Kernels by name, with the most dynamic shared memory of their launches.
 type Entries = BTreeMap<String, u32>;
+
+/// Does the work, and calls `notice` from another thread if the work is not done after this time.
+fn noticed_after<R>(time: Duration, notice: impl FnOnce() + Send, work: impl FnOnce() -> R) -> R {
+    let (done, is_done) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        // If the system starts no thread, the work is done without a notice.
+        let _ = thread::Builder::new().spawn_scoped(scope, move || {
+            if is_done.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                notice();
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
 
 /// A kernel of a loaded module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +65,12 @@ pub(super) struct Kernels {
 }
 
 impl Kernels {
-    /// Loads the modules of these launches and no others. Errors: `ModuleRefused`, `CardFailed`.
+    /// Loads the modules of these launches and no others; `notice` is called if that takes longer than [`LONG`]. Errors:
+    /// `ModuleRefused`, `CardFailed`.
     pub(super) fn load<'a>(
         context: &Arc<Context>,
         launches: impl IntoIterator<Item = &'a Launch>,
+        notice: Option<CompileNotice>,
     ) -> Result<Self, CudaError> {
         let mut needed = BTreeMap::<&'static str, Entries>::new();
         for launch in launches {
@@ -51,10 +78,12 @@ impl Kernels {
             *most = launch.shared_bytes.max(*most);
         }
         let needed = needed.into_iter().collect::<Vec<_>>();
-        let loaded = needed.par_iter().map(|(name, entries)| Module::load(context, name, entries));
+        let count = needed.iter().map(|(_, entries)| entries.len()).sum();
+        let load = || needed.par_iter().map(|(name, entries)| Module::load(context, name, entries)).collect::<Vec<_>>();
+        let loaded = noticed_after(LONG, || notice.iter().for_each(|notice| notice(count)), load);
         let mut kernels = HashMap::new();
         let mut modules = Vec::with_capacity(needed.len());
-        for loaded in loaded.collect::<Vec<_>>() {
+        for loaded in loaded {
             let (module, entries) = loaded?;
             kernels.extend(entries.into_iter().map(|(entry, kernel)| ((module.name, entry), kernel)));
             modules.push(module);
@@ -151,5 +180,25 @@ impl Drop for Module {
         let _ = self.context.enter();
         // SAFETY: it was loaded, and the owner of the kernels has waited for everything that runs them.
         let _ = unsafe { call!(cuModuleUnload(self.handle)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn long_work_is_noticed_once_and_short_work_never() {
+        let notices = AtomicUsize::new(0);
+        let (noticed, is_noticed) = mpsc::channel();
+        let notice = || {
+            notices.fetch_add(1, Ordering::Relaxed);
+            noticed.send(()).expect("the work waits for it");
+        };
+        // This work takes until it is noticed.
+        let result = noticed_after(Duration::ZERO, notice, move || is_noticed.recv().map(|()| 7));
+        assert_eq!((result, notices.load(Ordering::Relaxed)), (Ok(7), 1));
+        noticed_after(Duration::MAX, || panic!("noticed"), || ());
     }
 }

@@ -147,11 +147,12 @@ impl Arguments {
         &self.offsets
     }
 
-    /// The arguments of the size of an address.
+    /// The arguments of the size of an address, and all words of this size in structures.
     pub(super) fn longs(&self) -> impl Iterator<Item = u64> {
         let ends = self.offsets.iter().skip(1).copied().chain([self.bytes.len()]);
-        let sized = self.offsets.iter().zip(ends).filter(|(from, to)| to - *from == 8);
-        sized.map(|(&from, to)| u64::from_le_bytes(self.bytes[from..to].try_into().expect("eight bytes")))
+        let sized = self.offsets.iter().zip(ends).filter(|(from, to)| (to - *from).is_multiple_of(8));
+        let words = sized.flat_map(|(&from, to)| self.bytes[from..to].chunks_exact(8));
+        words.map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
     }
 }
 

@@ -6,8 +6,9 @@ use super::cublas_lt::{Algorithms, Handle, ProductChoices, ReadyProduct, Timer};
 use super::error::{CallError, CudaError};
 use super::hooks::{Allowed, Use};
 use super::host::HostSide;
-use super::kernels::Kernels;
+use super::kernels::{CompileNotice, Kernels};
 use super::launch::Part;
+use super::launch_limit::LaunchLimit;
 use super::memory::CardMemory;
 use super::ops::refusal;
 use super::options::CudaOptions;
@@ -33,6 +34,16 @@ fn taken(own: [Option<Bytes>; 2], of_all: i64, reserved: i64) -> Option<i64> {
         [Some(before), Some(after)] => Some(difference([before.0, after.0])),
         _ => Some(of_all).filter(|used| *used == reserved),
     }
+}
+
+/// How a device loads its plans.
+#[derive(Clone)]
+pub(super) struct LoadSettings {
+    pub(super) options: CudaOptions,
+    pub(super) own_memory: Option<OwnMemory>,
+    /// The limit of launches, if the system has one.
+    pub(super) limit: Option<Arc<LaunchLimit>>,
+    pub(super) compile_notice: Option<CompileNotice>,
 }
 
 /// An arena on a card.
@@ -116,9 +127,8 @@ impl Loaded {
         context: &Arc<Context>,
         library: Option<(&Arc<Handle>, Option<&ProductChoices>)>,
         plan: &Plan,
-        options: CudaOptions,
+        settings: &LoadSettings,
         supply: &mut Supply,
-        own_memory: Option<OwnMemory>,
         kept: &mut Option<CardArena>,
     ) -> Result<Self, DeviceError> {
         if let Some(further) = plan.memories.ids().find(|&id| id > MemoryId::HOST) {
@@ -129,13 +139,14 @@ impl Loaded {
         let no_room = |error: DeviceError| explained(error, context, plan);
         let mut algorithms = library.map(|(handle, kept)| {
             let workspace = plan.targets.device.product_workspace();
-            Algorithms::new(handle, options.tf32, workspace.0, kept)
+            Algorithms::new(handle, settings.options.tf32, workspace.0, kept)
         });
-        let kernels = kernels_of(context, plan, options, algorithms.as_mut()).map_err(|error| no_room(error.into()))?;
+        let kernels =
+            kernels_of(context, plan, settings, algorithms.as_mut()).map_err(|error| no_room(error.into()))?;
         let is_new = kept.is_none();
         let arena = match kept.take() {
             Some(arena) => arena,
-            None => CardArena::take(context, plan, own_memory)?,
+            None => CardArena::take(context, plan, settings.own_memory)?,
         };
         let mut notes = Vec::new();
         let in_process = plan.memories.map(|id, planned| if id == MemoryId::DEVICE { 0 } else { planned.peak_bytes });
@@ -163,7 +174,8 @@ impl Loaded {
         let setting = Setting {
             bases: PerMemory::of_device_and_host(arena.memory.address(), host.address() as u64),
             compute_capability: context.card().compute_capability,
-            tf32: options.tf32,
+            tf32: settings.options.tf32,
+            limit: settings.limit.clone(),
         };
         let mut loaded = Self {
             captured: Vec::new(),
@@ -179,7 +191,7 @@ impl Loaded {
             setting,
             notes,
         };
-        match loaded.get_ready(plan, options, is_new) {
+        match loaded.get_ready(plan, settings, is_new) {
             Ok(()) => {
                 let of_products = loaded.algorithms.as_ref().map_or_else(Vec::new, Algorithms::notes);
                 loaded.notes.splice(..0, of_products);
@@ -192,15 +204,15 @@ impl Loaded {
         }
     }
 
-    fn get_ready(&mut self, plan: &Plan, options: CudaOptions, is_new: bool) -> Result<(), DeviceError> {
+    fn get_ready(&mut self, plan: &Plan, settings: &LoadSettings, is_new: bool) -> Result<(), DeviceError> {
         self.make_streams(plan)?;
         self.prepare(plan)?;
-        while !self.try_products(plan, options.autotune, is_new)? {
+        while !self.try_products(plan, settings.options.autotune, is_new)? {
             self.programs.clear();
-            self.kernels = kernels_of(&self.context, plan, options, self.algorithms.as_mut())?;
+            self.kernels = kernels_of(&self.context, plan, settings, self.algorithms.as_mut())?;
             self.prepare(plan)?;
         }
-        if options.graphs {
+        if settings.options.graphs {
             self.capture()?;
         }
         if is_new { self.clear(plan) } else { Ok(()) }
@@ -407,11 +419,16 @@ const ANYWHERE: u64 = 2 << 20;
 fn kernels_of(
     context: &Arc<Context>,
     plan: &Plan,
-    options: CudaOptions,
+    settings: &LoadSettings,
     mut algorithms: Option<&mut Algorithms>,
 ) -> Result<Kernels, CudaError> {
     let compute_capability = context.card().compute_capability;
-    let setting = Setting { bases: plan.memories.map(|_, _| ANYWHERE), compute_capability, tf32: options.tf32 };
+    let setting = Setting {
+        bases: plan.memories.map(|_, _| ANYWHERE),
+        compute_capability,
+        tf32: settings.options.tf32,
+        limit: settings.limit.clone(),
+    };
     let steps = plan.programs.iter().flat_map(|program| &program.steps);
     let mut launches = Vec::new();
     for step in steps.filter(|step| plan.queue(step) == Queue::Device) {
@@ -431,7 +448,7 @@ fn kernels_of(
             }
         }
     }
-    Kernels::load(context, &launches)
+    Kernels::load(context, &launches, settings.compile_notice)
 }
 
 /// The error for exhausted memory, in the plan's terms.

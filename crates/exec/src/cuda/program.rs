@@ -17,7 +17,8 @@ use super::hooks::{Allowed, Hooks, Use};
 use super::host::{HostCall, HostSide, Node, has_nodes, run_host_call};
 use super::kernels::Kernels;
 use super::launch::{Launch, Operands, Part, Scratch};
-use super::ops::parts;
+use super::launch_limit::LaunchLimit;
+use super::ops::{are_alike, parts, updates};
 use super::pinning::{Direction, HostCopy, run_host_copy};
 use super::streams::{Event, Ready, ReadyLaunch, Stream};
 use crate::DeviceError;
@@ -25,6 +26,7 @@ use plimsoll_graph::{Access, Io, MemoryId, Op, PerMemory, TensorId};
 use plimsoll_plan::{Plan, PlannedProgram, Queue, Region, Step};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The arenas' addresses, and the properties of the card that kernels depend on.
@@ -35,6 +37,8 @@ pub(super) struct Setting {
     pub(super) compute_capability: (u8, u8),
     /// Whether products in single precision round their operands to TF32.
     pub(super) tf32: bool,
+    /// The limit of launches, if the system has one.
+    pub(super) limit: Option<Arc<LaunchLimit>>,
 }
 
 impl Setting {
@@ -42,13 +46,13 @@ impl Setting {
         self.bases[memory] + region.offset
     }
 
-    /// The parts of a step.
-    pub(super) fn parts(&self, plan: &Plan, step: &Step) -> Vec<Part> {
+    /// Operands, results and scratch of a step.
+    fn operands<'a>(&self, plan: &'a Plan, step: &Step) -> Operands<'a> {
         let at = |&id: &TensorId| self.address(plan[id].memory, plan[id].region());
         let scratch =
             step.scratch.map(|region| Scratch { address: self.address(step.memory, region), bytes: region.bytes });
         let scalars = plan.scalars.map_or(0, |region| self.address(MemoryId::DEVICE, region));
-        let operands = Operands {
+        Operands {
             inputs: step.inputs.iter().map(at).collect(),
             outputs: step.outputs.iter().map(at).collect(),
             scratch: scratch.unwrap_or_default(),
@@ -56,8 +60,17 @@ impl Setting {
             io: io_of(plan, step),
             compute_capability: self.compute_capability,
             tf32: self.tf32,
-        };
-        parts(&step.op, &operands)
+        }
+    }
+
+    /// The parts of a step.
+    pub(super) fn parts(&self, plan: &Plan, step: &Step) -> Vec<Part> {
+        let operands = self.operands(plan, step);
+        let parts = parts(&step.op, &operands);
+        match &self.limit {
+            Some(limit) if !parts.is_empty() => limit.cut(parts, &step.op, &operands),
+            _ => parts,
+        }
     }
 
     /// Address of a library's workspace for a step of the device; 0 without one.
@@ -177,10 +190,14 @@ impl Preparation<'_> {
         let program = &self.plan.programs[index];
         let numbers = numbers_of_waited_for(program);
         let mut jobs = Vec::with_capacity(program.steps.len());
-        for (number, step) in program.steps.iter().enumerate() {
-            let mut job = self.job(step, Node::Step(index, number))?;
-            job.waits = step.waits.iter().map(|wait| numbers[wait]).collect();
-            job.records = numbers.get(&(number as u32)).copied();
+        for run in self.joined(program, &numbers) {
+            let (first, last) = (&program.steps[run.start], run.end - 1);
+            let mut job = match run.len() {
+                1 => self.job(first, Node::Step(index, run.start))?,
+                _ => self.updates(&program.steps[run]),
+            };
+            job.waits = first.waits.iter().map(|wait| numbers[wait]).collect();
+            job.records = numbers.get(&(last as u32)).copied();
             jobs.push(job);
         }
         let uses = |queue: &Queue| jobs.iter().any(|job| job.queue == *queue);
@@ -192,6 +209,43 @@ impl Preparation<'_> {
         }
         let touches = self.untouched().map(|memory, _| jobs.iter().map(|job| job.touches[memory]).max().unwrap_or(0));
         Ok(ReadyProgram { jobs, others, has_nodes, touches, has_copies })
+    }
+
+    /// The steps of each job: consecutive updates are one, if only the first waits, and only the last is waited for.
+    fn joined(&self, program: &PlannedProgram, waited_for: &BTreeMap<u32, usize>) -> Vec<Range<usize>> {
+        let mut runs = Vec::<Range<usize>>::new();
+        for (number, step) in program.steps.iter().enumerate() {
+            let joins = |run: &Range<usize>| {
+                let last = run.end - 1;
+                let is_free = step.waits.is_empty() && !waited_for.contains_key(&(last as u32));
+                is_free && self.can_join(&program.steps[last], step)
+            };
+            match runs.last_mut() {
+                Some(run) if joins(run) => run.end = number + 1,
+                _ => runs.push(number..number + 1),
+            }
+        }
+        runs
+    }
+
+    /// Whether steps are updates of the device that one launch can make. Launches with a limit are those of single steps.
+    fn can_join(&self, step: &Step, next: &Step) -> bool {
+        let (Op::ParameterUpdate(update), Op::ParameterUpdate(other)) = (&step.op, &next.op) else { return false };
+        let are_of_device = [step, next].iter().all(|step| self.plan.queue(step) == Queue::Device);
+        are_of_device && are_alike(update, other) && step.inputs[1] == next.inputs[1] && self.setting.limit.is_none()
+    }
+
+    /// The job of updates that can be joined.
+    fn updates(&self, steps: &[Step]) -> Job {
+        let all = steps.iter().map(|step| match &step.op {
+            Op::ParameterUpdate(update) => (update, self.setting.operands(self.plan, step)),
+            other => unreachable!("{} is not joined", other.name()),
+        });
+        let parts = self.ready_kernels(updates(&all.collect::<Vec<_>>())).collect::<Vec<_>>();
+        let mut touches = self.untouched();
+        touches[MemoryId::DEVICE] = steps.iter().map(|step| self.end_of_arguments(step, &parts)).max().unwrap_or(0);
+        let allowed = steps.iter().flat_map(|step| self.allowed(step, Queue::Device)).collect();
+        Job { queue: Queue::Device, waits: vec![], work: Work::Parts(parts), records: None, allowed, touches }
     }
 
     fn beginning(&self) -> Job {

@@ -1,5 +1,6 @@
 //! Reference of `ops/paired_head_loss.rs`.
 
+use super::head::{Gradients, Head};
 use super::soft_cap::{capped, slope};
 use super::{Real, RefCall, Reference, start};
 use plimsoll_graph::ops::{PairedHeadLoss, PairedHeadLossGrad};
@@ -33,17 +34,16 @@ fn loss_and_slopes<F: Real>(
     [alpha, smoothing]: [f32; 2],
     cap: Option<f32>,
     call: &RefCall<F>,
+    head: &Head<F>,
 ) -> (f64, Vec<Option<[Vec<f64>; 2]>>) {
-    let (weight, targets) = (call.f(2), call.i(3));
-    let (c, v) = (call.io.inputs[0].columns(), call.io.inputs[2].shape[0]);
+    let (targets, v) = (call.i(3), head.vocab);
     let smoothing = f64::from(smoothing);
     let mut loss = 0.0;
     let slopes = targets.iter().enumerate().map(|(row, &target)| {
         let target = usize::try_from(target).ok()?;
         let logits = [0, 1].map(|draw| {
-            let x = &call.f(draw)[row * c..][..c];
-            let dot = |k: usize| (0..c).map(|i| x[i].to_f64() * weight[k * c + i].to_f64()).sum::<f64>();
-            (0..v).map(|k| capped(cap, dot(k))).collect::<Vec<_>>()
+            let logits = head.logits(draw, row).into_iter();
+            logits.map(|logit| capped(cap, logit)).collect::<Vec<_>>()
         });
         let logs = [0, 1].map(|draw: usize| log_softmax(&logits[draw]));
         let wanted = |k: usize| smoothing / v as f64 + if k == target { 1.0 - smoothing } else { 0.0 };
@@ -60,37 +60,24 @@ fn loss_and_slopes<F: Real>(
 
 impl Reference for PairedHeadLoss {
     fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-        outputs[0][0] = F::from_f64(loss_and_slopes([self.alpha, self.smoothing], self.cap, call).0);
+        let head = Head::of(call, 2, self.adapter);
+        outputs[0][0] = F::from_f64(loss_and_slopes([self.alpha, self.smoothing], self.cap, call, &head).0);
     }
 }
 
 impl Reference for PairedHeadLossGrad {
     fn compute<F: Real>(&self, call: &RefCall<F>, outputs: &mut [Vec<F>]) {
-        let (weight, c) = (call.f(2), call.io.inputs[0].columns());
-        let (loss, slopes) = loss_and_slopes([self.alpha, self.smoothing], self.cap, call);
+        let head = Head::of(call, 2, self.adapter.is_some());
+        let (loss, slopes) = loss_and_slopes([self.alpha, self.smoothing], self.cap, call, &head);
         let scale = f64::from(call.scalars.loss_scale) * f64::from(call.scalars.gradient_scale);
         start(self.accumulate_loss, &mut outputs[0]);
         outputs[0][0] += F::from_f64(loss);
-        let mut dweight = vec![0.0; weight.len()];
+        let mut gradients = Gradients::of(&head);
         for draw in [0, 1] {
-            let x = call.f(draw);
-            let mut dx = vec![0.0; x.len()];
             for (row, slopes) in slopes.iter().enumerate() {
-                for (k, slope) in slopes.iter().flat_map(|slopes| &slopes[draw]).enumerate() {
-                    for i in 0..c {
-                        dx[row * c + i] += scale * slope * weight[k * c + i].to_f64();
-                        dweight[k * c + i] += scale * slope * x[row * c + i].to_f64();
-                    }
-                }
-            }
-            if self.input {
-                outputs[1 + draw] = dx.into_iter().map(F::from_f64).collect();
+                gradients.add(draw, row, slopes.iter().flat_map(|slopes| &slopes[draw]).map(|slope| scale * slope));
             }
         }
-        if self.weight {
-            let total = &mut outputs[if self.input { 3 } else { 1 }];
-            start(self.accumulate, total);
-            total.iter_mut().zip(dweight).for_each(|(total, part)| *total += F::from_f64(part));
-        }
+        gradients.write(&self.requested(), self.accumulate, &mut outputs[1..]);
     }
 }

@@ -1,7 +1,7 @@
 //! A training step of every family on the card and on the processor: the same losses and the same weights for all
 //! levers; and every wait of its plan is needed.
 
-use super::machine::Machine;
+use super::machine::Machine as CudaMachine;
 use super::streams::without_a_wait;
 use plimsoll_exec::cuda::CudaOptions;
 use plimsoll_exec::{CpuDevice, Device, DeviceError, converted, joined, normal_pair, philox, remainders, run_program};
@@ -10,7 +10,7 @@ use plimsoll_graph::{
     Contrastive, DType, Graph, Init, Objective, Op, Optimizer, Products, ProgramKind, Scalars, Target, Targets,
     TensorId, TrainShape, build_training,
 };
-use plimsoll_plan::{Level, Levers, Plan, Precision, Recompute, lay_out, validate};
+use plimsoll_plan::{Level, Levers, Machine, Plan, Precision, Rates, Recompute, lay_out, validate};
 
 /// A run with any model, shape and levers.
 #[derive(Clone)]
@@ -183,6 +183,7 @@ impl Run {
             losses.push(one_step(device, loaded, self.pace, step)?);
             resident.push(device.resident_bytes());
         }
+        finish_update(device, loaded, self.pace, self.pace.steps)?;
         Ok(((losses, weights(device, graph, loaded)?), resident))
     }
 
@@ -199,14 +200,25 @@ fn train(device: &mut dyn Device, graph: &Graph, plan: &Plan, pace: Pace) -> Res
 fn steps(device: &mut dyn Device, graph: &Graph, plan: &Plan, pace: Pace) -> Result<LossesAndWeights, DeviceError> {
     start_weights(device, graph, plan)?;
     let losses = (1..=pace.steps).map(|step| one_step(device, plan, pace, step)).collect::<Result<_, _>>()?;
+    finish_update(device, plan, pace, pace.steps)?;
     Ok((losses, weights(device, graph, plan)?))
 }
 
-/// Runs a step of two micro-batches. Returns its loss.
+/// Makes the host's part of the update of a step, if there is one.
+fn finish_update(device: &mut dyn Device, plan: &Plan, pace: Pace, step: u64) -> Result<(), DeviceError> {
+    let scalars = scalars(pace, step, 0);
+    let run = |_| run_program(device, plan, ProgramKind::HostUpdate, &scalars.followed_by(&scalars));
+    plan.program(ProgramKind::HostUpdate).map_or(Ok(()), run)
+}
+
+/// Runs a step of two micro-batches, after the host's part of the update before it. Returns its loss.
 fn one_step(device: &mut dyn Device, plan: &Plan, pace: Pace, step: u64) -> Result<f32, DeviceError> {
-    for (number, program) in [ProgramKind::MicroStep, ProgramKind::MicroStepAdd].into_iter().enumerate() {
+    let continues = step > 1 && plan.program(ProgramKind::HostUpdateAndMicroStep).is_some();
+    let first = if continues { ProgramKind::HostUpdateAndMicroStep } else { ProgramKind::MicroStep };
+    for (number, program) in [first, ProgramKind::MicroStepAdd].into_iter().enumerate() {
         feed(device, plan, program, step * 2 + number as u64)?;
-        run_program(device, plan, program, &scalars(pace, step, number as u64))?;
+        let last = scalars(pace, step - 1, 0);
+        run_program(device, plan, program, &last.followed_by(&scalars(pace, step, number as u64)))?;
     }
     let loss = plan.program(ProgramKind::MicroStepAdd).expect("accumulates").ports.loss.expect("a loss");
     let mut value = [0.0f32];
@@ -300,7 +312,7 @@ pub fn distance(a: &[f32], b: &[f32]) -> f32 {
 #[test]
 #[ignore = "takes minutes"]
 fn fifty_steps_of_every_family_equal_those_of_the_processor() {
-    let machine = Machine::of("");
+    let machine = CudaMachine::of("");
     for (name, model) in families() {
         let run = Run { pace: Pace { steps: 50, learning_rate: 1e-3 }, ..Run::of(model) };
         let mut device = machine.device(CudaOptions::default()).expect("a card");
@@ -312,7 +324,7 @@ fn fifty_steps_of_every_family_equal_those_of_the_processor() {
 
 #[test]
 fn every_family_trains_as_on_the_processor() {
-    let machine = Machine::of("");
+    let machine = CudaMachine::of("");
     for (name, model) in families() {
         let run = Run::of(model);
         let mut device = machine.device(CudaOptions::default()).expect("a card");
@@ -328,7 +340,7 @@ fn every_family_trains_as_on_the_processor() {
 #[test]
 fn invariant_5_levers_and_ways_to_run_change_no_bit() {
     let plain = Run::of(gpt2());
-    let machine = Machine::of("");
+    let machine = CudaMachine::of("");
     let mut device = machine.device(CudaOptions::default()).expect("a card");
     let expected = plain.train(&mut device, CARD).expect("trains");
     drop(device);
@@ -349,11 +361,62 @@ fn invariant_5_levers_and_ways_to_run_change_no_bit() {
     }
 }
 
+/// A card on which each node takes long.
+fn slow() -> Machine {
+    Machine::of_rates(Rates { node_s: 3.0, ..Rates::guess(1) })
+}
+
+/// Where the system ends long kernels, launches that are predicted to take long are cut.
+#[test]
+fn cut_launches_change_no_bit() {
+    let machine = CudaMachine::of("");
+    for (name, model) in families().into_iter().filter(|(name, _)| ["GPT-2", "T5", "OLMoE"].contains(name)) {
+        let run = Run::of(model);
+        let train = |description: &str| {
+            machine.reset(description);
+            let mut device = machine.device(CudaOptions::default()).expect("a card");
+            device.set_speed(&slow());
+            (run.train(&mut device, CARD).expect("trains"), machine.calls("cuLaunchKernel"))
+        };
+        let (whole, launches) = train("");
+        let (cut, more_launches) = train("display=1;order=backward");
+        assert_eq!(cut, whole, "{name}");
+        assert!(more_launches > launches || !machine.driver().is_stand_in(), "{name}: {more_launches} launches");
+    }
+}
+
+/// Consecutive updates are one launch, and so are the norms of several gradients. A limit of launches keeps updates apart.
+#[test]
+fn joined_updates_change_no_bit() {
+    let machine = CudaMachine::of("");
+    for precision in [Precision::Fp32, Precision::Bf16] {
+        let run = Run::of(three_blocks()).steps_made(1).levers(Levers { precision, ..Levers::default() });
+        let (_, plan) = run.plan(CARD);
+        let update = plan.program(ProgramKind::Update).expect("an update");
+        let updates = update.steps.iter().filter(|step| matches!(step.op, Op::ParameterUpdate(_))).count() as u64;
+        let train = |description: &str| {
+            machine.reset(description);
+            let mut device = machine.device(CudaOptions { graphs: false, ..CudaOptions::default() }).expect("a card");
+            let result = run.train(&mut device, CARD).expect("trains");
+            assert_eq!(device.memory().arenas.map(|_, arena| arena.touched_bytes), plan.arenas(), "{description}");
+            (result, machine.calls("cuLaunchKernel"))
+        };
+        let (apart, launches) = train("display=1");
+        let (joined, fewer) = train("execution=late;order=backward");
+        assert_eq!(joined, apart, "{precision:?}");
+        assert!(updates > 20, "{updates}");
+        if machine.driver().is_stand_in() {
+            // Launches of twenty updates each.
+            assert_eq!(launches - fewer, updates - updates.div_ceil(20), "{precision:?}: {launches}, {fewer} launches");
+        }
+    }
+}
+
 #[test]
 fn invariant_5_levers_and_ways_to_run_change_no_bit_in_tf32() {
     const TF32: CudaOptions = CudaOptions { graphs: true, tf32: true, autotune: false };
     let plain = Run::of(gpt2());
-    let machine = Machine::of("");
+    let machine = CudaMachine::of("");
     let single = plain.train(&mut machine.device(CudaOptions::default()).expect("a card"), CARD).expect("trains");
     let expected = plain.train(&mut machine.device(TF32).expect("a card"), CARD).expect("trains");
     assert_ne!(expected.0, single.0, "losses in TF32 are rounded differently");
@@ -371,7 +434,7 @@ fn invariant_5_levers_and_ways_to_run_change_no_bit_in_tf32() {
 
 #[test]
 fn an_offloaded_optimizer_trains_as_one_on_the_card() {
-    let machine = Machine::of("execution=late");
+    let machine = CudaMachine::of("execution=late");
     let levers = Levers { optimizer_offload: 0.5, ..Levers::default() };
     let run = Run::of(gpt2()).levers(levers);
     let mut device = machine.device(CudaOptions::default()).expect("a card");
@@ -388,7 +451,7 @@ fn an_offloaded_optimizer_trains_as_one_on_the_card() {
 /// the bit with any other levers.
 #[test]
 fn invariant_5_levers_tiles_of_the_sequence_train_as_all_of_it() {
-    let machine = Machine::of("");
+    let machine = CudaMachine::of("");
     for (name, model) in [("Llama", llama()), ("T5", t5()), ("OLMo 2", decoder("olmo2", ""))] {
         let whole = Run::of(model);
         let shape = TrainShape { sequence_tile: Some(4), ..whole.shape.clone() };
@@ -425,7 +488,7 @@ fn three_blocks() -> ModelConfig {
 
 #[test]
 fn activations_that_wait_on_the_host_change_no_bit() {
-    let machine = Machine::of("execution=late");
+    let machine = CudaMachine::of("execution=late");
     let run = |activation_offload| Run::of(three_blocks()).levers(Levers { activation_offload, ..Levers::default() });
     let mut device = machine.device(CudaOptions::default()).expect("a card");
     let expected = run(0).train(&mut device, CARD).expect("trains");
@@ -441,9 +504,31 @@ fn activations_that_wait_on_the_host_change_no_bit() {
     }
 }
 
+/// The same updates by the same host, wherever the weights are between passes.
+#[test]
+fn weights_that_rest_on_the_host_change_no_bit() {
+    let machine = CudaMachine::of("execution=late");
+    for precision in [Precision::Fp32, Precision::Bf16] {
+        let run = |weight_offload, recompute| {
+            let recompute = Recompute::all(recompute);
+            let levers = Levers { precision, recompute, optimizer_offload: 1.0, weight_offload, ..Levers::default() };
+            Run::of(three_blocks()).levers(levers)
+        };
+        let mut expected = None;
+        for (part, level) in [(0.0, Level::None), (0.5, Level::None), (1.0, Level::Block)] {
+            machine.reset("execution=late");
+            let mut device = machine.device(CudaOptions::default()).expect("a card");
+            let found = run(part, level).train(&mut device, CARD).expect("trains");
+            assert_eq!(expected.get_or_insert_with(|| found.clone()), &found, "{precision:?}, {part} of the weights");
+            let (_, plan) = run(part, level).plan(CARD);
+            assert_eq!(device.memory().arenas.map(|_, arena| arena.touched_bytes), plan.arenas());
+        }
+    }
+}
+
 #[test]
 fn half_precision_trains_about_as_well() {
-    let machine = Machine::of("");
+    let machine = CudaMachine::of("");
     let (expected, _) = Run::of(gpt2()).on_processor();
     for precision in [Precision::Bf16, Precision::Fp16] {
         let run = Run::of(gpt2()).levers(Levers { precision, ..Levers::default() });
@@ -463,17 +548,30 @@ fn every_wait_of_a_step_with_offloaded_activations_is_needed() {
     needs_its_waits(three_blocks(), Levers { activation_offload: 3, ..Levers::default() });
 }
 
+#[test]
+fn every_wait_of_a_step_with_weights_on_the_host_is_needed() {
+    needs_its_waits(three_blocks(), Levers { weight_offload: 1.0, ..Levers::default() });
+}
+
 fn needs_its_waits(model: ModelConfig, levers: Levers) {
-    let Some(machine) = Machine::stand_in("") else { return };
+    let Some(machine) = CudaMachine::stand_in("") else { return };
     let shape = TrainShape { micro_batch: 1, seq_len: 4, head_chunk: 4, ..Run::of(gpt2()).shape };
     let run = Run { shape, ..Run::of(model) }.levers(levers);
     let (graph, plan) = run.plan(CARD);
     let waits = without_a_wait(&plan);
     assert!(waits.len() > 20, "{} waits", waits.len());
     // Every seventh, to limit the test's time.
+    let (mut awaits, mut idle) = (0, Vec::new());
     for (damaged, what) in waits.into_iter().step_by(7) {
         machine.reset("");
         let mut device = machine.device(CudaOptions { graphs: false, ..CudaOptions::default() }).expect("a card");
-        assert!(train(&mut device, &graph, &damaged, SHORT).is_err(), "{what}");
+        let is_await = what.starts_with("await_transfer");
+        awaits += usize::from(is_await);
+        if train(&mut device, &graph, &damaged, SHORT).is_ok() {
+            assert!(is_await, "{what}");
+            idle.push(what);
+        }
     }
+    // What takes the place of a tensor that was sent may wait for more than that.
+    assert!(2 * idle.len() <= awaits, "of {awaits} awaits: {idle:?}");
 }

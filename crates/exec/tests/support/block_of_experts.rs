@@ -1,7 +1,9 @@
 //! A whole block of experts against transformers: its results and gradients, with the loss on the balance of experts.
 
 use plimsoll_exec::reference::{Value, interpret};
-use plimsoll_graph::ops::{Activation, Combine, Dispatch, ExpertLinear, Gated, Linear, Route, WeightLayout};
+use plimsoll_graph::ops::{
+    Activation, Combine, Dispatch, ExpertLinear, Gated, GradientFormat, Linear, Route, WeightLayout,
+};
 use plimsoll_graph::{
     Graph, Init, Ports, Program, ProgramBuilder, ProgramKind, Role, Scalars, Storage, TensorId, TensorType,
     differentiate,
@@ -37,7 +39,7 @@ fn a_block_of_experts_equals_that_of_transformers() {
     let gate = parameter("gate", &[experts, inner, channels], half_of_rows(&both, false, inner, channels));
     let up = parameter("up", &[experts, inner, channels], half_of_rows(&both, true, inner, channels));
     let down = parameter("down", &[experts, channels, inner], eighths(experts * channels * inner, 11, 5));
-    graph.declare_training_state(&[], &BTreeSet::new());
+    graph.declare_training_state(&[], GradientFormat::F32, &BTreeSet::new());
     let mut fixed = |name: &str, shape: &[usize], contents: Vec<f64>| {
         let id = graph.tensor(name, TensorType::f32(shape), Role::Activation, Storage::Transient);
         values.insert(id, Value::Float(contents));

@@ -4,10 +4,10 @@ use plimsoll_exec::cases::Noise;
 use plimsoll_graph::ops::{
     Activation, Add, Attention, AttentionGrad, ClampedSwiglu, ClampedSwigluGrad, ColumnScale, ColumnScaleGrad, Combine,
     CombineWeightGrad, Dispatch, Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad, GradNorm,
-    HeadLogProbs, HeadLogProbsGrad, HeadLoss, HeadLossGrad, LayerNorm, LayerNormGrad, Linear, LinearInputGrad,
-    LinearWeightGrad, LowRankNorm, MovingAverage, PairedHeadLoss, PairedHeadLossGrad, ParameterUpdate, PreferenceKind,
-    PreferenceLoss, PreferenceLossGrad, RelativeBias, Relu, ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route,
-    RouteGrad, StateFormat, UniformNoise, WeightFormat, WeightLayout,
+    HeadAdapterGrads, HeadLogProbs, HeadLogProbsGrad, HeadLoss, HeadLossGrad, KeepGradient, LayerNorm, LayerNormGrad,
+    Linear, LinearInputGrad, LinearWeightGrad, LowRankNorm, MovingAverage, PairedHeadLoss, PairedHeadLossGrad,
+    ParameterUpdate, PreferenceKind, PreferenceLoss, PreferenceLossGrad, RelativeBias, Relu, ReluGrad, RmsNorm,
+    RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat, UniformNoise, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{DType, Example, Fill, Op, Scalars, TensorType};
@@ -103,9 +103,16 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         cap: capped,
         input,
         weight: trained,
+        adapter: None,
         accumulate_loss,
         accumulate,
     };
+    // Of the head's adapter, either gradient may be the only one.
+    let (is_adapted, rank) = (bias, 1 + noise.below(40));
+    let of_adapter = is_adapted.then_some(HeadAdapterGrads { low: input || causal, up: trained || !causal });
+    let (low, up): ([usize; 3], [usize; 2]) = ([b, t, rank], [v, rank]);
+    let adapter: &[&[usize]] = if is_adapted { &[&low, &up] } else { &[] };
+    let adapters: &[&[usize]] = if is_adapted { &[&low, &low, &up] } else { &[] };
     let preference = PreferenceLoss { kind: PreferenceKind::Sigmoid, beta: 0.7, smoothing };
     let without_reference = PreferenceLoss { kind: PreferenceKind::Orpo, beta: 0.7, smoothing: 0.0 };
     let single = PreferenceKind::Single { liked: 0.5, disliked: 2.0, has_reference_point: true };
@@ -155,28 +162,44 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
                 .example([b, t, keys, d])
         },
         fill(
-            case(HeadLoss { chunk, smoothing, cap: capped }.into(), &[x, &[v, c], &x[..2]]),
-            2,
-            Fill::Target(v as i32),
-        ),
-        fill(
             case(
-                HeadLossGrad { chunk, smoothing, cap: capped, input, weight: trained, accumulate_loss, accumulate }
-                    .into(),
-                &[x, &[v, c], &x[..2]],
+                HeadLoss { chunk, smoothing, cap: capped, adapter: is_adapted }.into(),
+                &[&[x, &[v, c], &x[..2]], adapter].concat(),
             ),
             2,
             Fill::Target(v as i32),
         ),
         fill(
-            case(HeadLogProbs { chunk, cap: capped, split }.into(), &[x, &[v, c], &x[..2]]),
+            case(
+                HeadLossGrad {
+                    chunk,
+                    smoothing,
+                    cap: capped,
+                    input,
+                    weight: trained,
+                    adapter: of_adapter,
+                    accumulate_loss,
+                    accumulate,
+                }
+                .into(),
+                &[&[x, &[v, c], &x[..2]], adapter].concat(),
+            ),
+            2,
+            Fill::Target(v as i32),
+        ),
+        fill(
+            case(
+                HeadLogProbs { chunk, cap: capped, split, adapter: is_adapted }.into(),
+                &[&[x, &[v, c], &x[..2]], adapter].concat(),
+            ),
             2,
             Fill::Grouped(v as i32),
         ),
         fill(
             case(
-                HeadLogProbsGrad { chunk, cap: capped, split, input, weight: trained, accumulate }.into(),
-                &[x, &[v, c], &x[..2], &of_rows[..if split { 2 } else { 1 }]],
+                HeadLogProbsGrad { chunk, cap: capped, split, input, weight: trained, adapter: of_adapter, accumulate }
+                    .into(),
+                &[&[x, &[v, c], &x[..2]], adapter, &[&of_rows[..if split { 2 } else { 1 }]]].concat(),
             ),
             2,
             Fill::Grouped(v as i32),
@@ -208,14 +231,25 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
             Fill::Grouped(v as i32),
         ),
         fill(
-            case(PairedHeadLoss { chunk, alpha: 0.7, smoothing, cap: capped }.into(), &[x, x, &[v, c], &x[..2]]),
+            case(
+                PairedHeadLoss { chunk, alpha: 0.7, smoothing, cap: capped, adapter: is_adapted }.into(),
+                &[&[x, x, &[v, c], &x[..2]], adapters].concat(),
+            ),
             3,
             Fill::Target(v as i32),
         ),
-        fill(case(pair.into(), &[x, x, &[v, c], &x[..2]]), 3, Fill::Target(v as i32)),
+        fill(
+            case(
+                PairedHeadLossGrad { adapter: of_adapter, ..pair }.into(),
+                &[&[x, x, &[v, c], &x[..2]], adapters].concat(),
+            ),
+            3,
+            Fill::Target(v as i32),
+        ),
         fill(case(EmbeddingGrad { vocab_size: v, accumulate }.into(), &[x, &x[..2]]), 1, Fill::Index(v as i32)),
         case(GradNorm.into(), &[x, &weight, &[o]]),
         Example { state: Fill::Positive, ..case(update.into(), &[x, &[1]]) },
+        case(KeepGradient { accumulate, site: 2 }.into(), &[x]),
         case(MovingAverage { decay: 0.99 }.into(), &[x, &[1]]),
         case(Gated { activation }.into(), &[x, x]),
         case(GatedGrad { activation }.into(), &[x, x, x]),

@@ -147,6 +147,8 @@ pub struct Card {
     pub mapping: bool,
     /// `CUcomputemode`
     pub mode: i32,
+    /// Whether it drives a display, so that the system limits the time of its kernels.
+    pub display: bool,
     /// When operations run.
     pub execution: Execution,
     /// RunSettings of kernel execution.
@@ -190,6 +192,7 @@ impl Card {
             registrable: u64::MAX,
             mapping: true,
             mode: 0,
+            display: false,
             execution: Execution::Eager,
             settings: RunSettings { shared_limit: shared_limit(kind.capability), ..RunSettings::default() },
             wrong: Vec::new(),
@@ -232,6 +235,7 @@ impl Card {
             "registrable" => self.registrable = number()? * MIB / 1024,
             "mapping" => self.mapping = number()? != 0,
             "mode" => self.mode = value.parse().ok()?,
+            "display" => self.display = number()? != 0,
             "cublas" => self.cublas = value.parse().ok()?,
             "log" => self.log = number()? != 0,
             "trace" => self.trace = Some(value.to_owned()),
@@ -307,6 +311,7 @@ impl Card {
             13 => self.kind.clock_khz,
             14 => 512,
             16 => self.kind.multiprocessors,
+            17 => i32::from(self.display),
             // Integrated; ECC; compute mode; can map host memory.
             18 | 32 => 0,
             20 => self.mode,

@@ -1,7 +1,7 @@
 //! Decodes a statement into an action, checking every modifier. Read next: `program.rs`, the actions.
 
 use super::error::ParseErrorKind;
-use super::lanes::{Convert, Rounding, lane};
+use super::lanes::{Convert, Lanes, Rounding, lanes, lanes_of};
 use super::modifiers::Modifiers;
 use super::program::{Access, Action, Address, Join, MatrixType, Reg, Shuffle, Space, Update, Vote};
 use super::run::{CONSTANT_WINDOW, LOCAL_WINDOW, SHARED_WINDOW};
@@ -159,7 +159,7 @@ impl Decoder<'_, '_> {
     /// An action for a function that opcode, variant and type select.
     fn lanewise(&mut self, ty: Type, variant: &str, used: usize) -> Decoded {
         self.count(used + 1)?;
-        let lane = lane(self.opcode, variant, ty).ok_or_else(unsupported)?;
+        let lanes = lanes_of(self.opcode, variant, ty).ok_or_else(unsupported)?;
         let first = self.register(1)?;
         let mut operands = [first; 4];
         for (index, operand) in operands.iter_mut().enumerate().take(used) {
@@ -172,7 +172,7 @@ impl Decoder<'_, '_> {
             _ => 0,
         };
         Ok(Action::Compute {
-            lane,
+            lanes,
             result: self.register(0)?,
             operands,
             used,
@@ -241,7 +241,7 @@ impl Decoder<'_, '_> {
         let how = names.into_iter().find(|name| self.modifiers.take(name)).ok_or_else(unsupported)?;
         let join = self.modifiers.choose(&[("and", Join::And), ("or", Join::Or), ("xor", Join::Xor)]);
         self.modifiers.take("ftz");
-        let lane = lane("setp", how, ty).ok_or_else(unsupported)?;
+        let lanes = lanes_of("setp", how, ty).ok_or_else(unsupported)?;
         let operands = self.statement.operands.len().saturating_sub(join.is_some().into());
         let first = match operands {
             3 => 1,
@@ -249,7 +249,7 @@ impl Decoder<'_, '_> {
             _ => return Err(unsupported()),
         };
         Ok(Action::Compare {
-            lane,
+            lanes,
             result: self.register(0)?,
             opposite: if first == 2 { Some(self.register(1)?) } else { None },
             operands: [self.register(first)?, self.register(first + 1)?],
@@ -308,17 +308,17 @@ impl Decoder<'_, '_> {
             return Err(unsupported());
         }
         self.count(2)?;
-        let lane: super::lanes::Lane = match (window, to_space) {
-            (SHARED_WINDOW, false) => |a, _, _, _| a.wrapping_add(SHARED_WINDOW),
-            (SHARED_WINDOW, true) => |a, _, _, _| a.wrapping_sub(SHARED_WINDOW),
-            (LOCAL_WINDOW, false) => |a, _, _, _| a.wrapping_add(LOCAL_WINDOW),
-            (LOCAL_WINDOW, true) => |a, _, _, _| a.wrapping_sub(LOCAL_WINDOW),
-            (CONSTANT_WINDOW, false) => |a, _, _, _| a.wrapping_add(CONSTANT_WINDOW),
-            (CONSTANT_WINDOW, true) => |a, _, _, _| a.wrapping_sub(CONSTANT_WINDOW),
-            _ => |a, _, _, _| a,
+        let lanes: Lanes = match (window, to_space) {
+            (SHARED_WINDOW, false) => lanes!(|a, _, _, _| a.wrapping_add(SHARED_WINDOW)),
+            (SHARED_WINDOW, true) => lanes!(|a, _, _, _| a.wrapping_sub(SHARED_WINDOW)),
+            (LOCAL_WINDOW, false) => lanes!(|a, _, _, _| a.wrapping_add(LOCAL_WINDOW)),
+            (LOCAL_WINDOW, true) => lanes!(|a, _, _, _| a.wrapping_sub(LOCAL_WINDOW)),
+            (CONSTANT_WINDOW, false) => lanes!(|a, _, _, _| a.wrapping_add(CONSTANT_WINDOW)),
+            (CONSTANT_WINDOW, true) => lanes!(|a, _, _, _| a.wrapping_sub(CONSTANT_WINDOW)),
+            _ => lanes!(|a, _, _, _| a),
         };
         Ok(Action::Compute {
-            lane,
+            lanes,
             result: self.register(0)?,
             operands: [self.register(1)?; 4],
             used: 1,

@@ -3,7 +3,7 @@
 //! Constants and special registers (`%tid.x`) are also registers, filled before the first instruction, so that
 //! instructions need not distinguish kinds of operands.
 
-use super::lanes::{Convert, Lane};
+use super::lanes::{Convert, Lanes};
 use super::types::Type;
 
 /// Index into a kernel's registers.
@@ -245,7 +245,7 @@ pub enum Action {
     /// A function of up to four registers, lane by lane.
     Compute {
         /// The function.
-        lane: Lane,
+        lanes: Lanes,
         /// Its result.
         result: Reg,
         /// Its operands; unused ones repeat the first.
@@ -273,7 +273,7 @@ pub enum Action {
     /// `setp`.
     Compare {
         /// Compares the first two operands.
-        lane: Lane,
+        lanes: Lanes,
         /// The result.
         result: Reg,
         /// Register for the negated result, if present.

@@ -58,7 +58,7 @@ impl Cell {
             return Err(Problem::Race { other: self.writer, wrote: true });
         }
         let now = access.stamp();
-        if distance(self.reader, now) >= distance(self.other, now) {
+        if self.reader.distance(now) >= self.other.distance(now) {
             self.other = self.reader;
         }
         self.reader = now;
@@ -73,17 +73,6 @@ impl Cell {
         }
         self.writer = access.stamp();
         Ok(())
-    }
-}
-
-/// Distance of two threads: 0 for the same thread, largest for different blocks.
-fn distance(a: Stamp, b: Stamp) -> u32 {
-    match (a.block() == b.block(), a.thread() / 32 == b.thread() / 32, a.thread() == b.thread()) {
-        _ if !a.is_access() => 0,
-        (false, ..) => 4,
-        (true, false, _) => 3,
-        (true, true, false) => 2,
-        (true, true, true) => 1,
     }
 }
 

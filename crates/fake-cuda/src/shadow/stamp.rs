@@ -31,6 +31,15 @@ impl Stamp {
         (self.0 & 0xff_ffff) as u32
     }
 
+    /// Distance of the threads of two accesses: 0 for no access, 1 for the same thread, 2 for the same warp, 3 for the
+    /// same block, 4 for different blocks.
+    pub fn distance(self, other: Self) -> u32 {
+        let differing = self.0 ^ other.0;
+        let differs = |bits: u64| u32::from(differing & bits != 0);
+        let (block, warp, thread) = (differs(0xff_ffff), differs(0x1f << 57), differs(0x3ff << 52));
+        u32::from(self.is_access()) * (1 + thread.max(2 * warp).max(3 * block))
+    }
+
     fn clock(self) -> u32 {
         (self.0 >> 24 & 0xfff_ffff) as u32
     }

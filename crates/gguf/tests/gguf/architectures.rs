@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// What llama.cpp lacks for a model; empty if it has everything. The weights are not there, which is reported later.
 fn problems(config: &ModelConfig) -> Vec<String> {
-    match model(config, Path::new("nothing"), &ModelParts::default(), FileType::F32) {
+    match model(config, Path::new("nothing"), false, &ModelParts::default(), FileType::F32) {
         Err(GgufError::Unsupported { problems, .. }) => problems,
         _ => vec![],
     }

@@ -82,7 +82,7 @@ fn parts(json: &Value) -> ModelParts {
 pub fn exported(config: &ModelConfig, tokenizer: &Value, file: FileType) -> Result<Read, GgufError> {
     let folder = weights(config);
     let out = folder.path().join("tiny.gguf");
-    let contents = model(config, folder.path(), &parts(tokenizer), file)?;
+    let contents = model(config, folder.path(), false, &parts(tokenizer), file)?;
     contents.write(&out)?;
     let bytes = fs::read(&out).expect("a file");
     assert_eq!(bytes.len() as u64, contents.bytes().0, "the size is known before");
@@ -158,7 +158,7 @@ fn matrices_have_the_encoding_of_the_file_on_any_number_of_threads() {
     let written = |file: FileType, threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         let out = folder.path().join("tiny.gguf");
-        let contents = model(&config, folder.path(), &parts(&tokenizer()), file).expect("a file");
+        let contents = model(&config, folder.path(), false, &parts(&tokenizer()), file).expect("a file");
         pool.install(|| contents.write(&out)).expect("written");
         fs::read(&out).expect("a file")
     };
@@ -192,7 +192,7 @@ fn adapters_have_one_alpha_and_rows_in_llama_cpps_order() {
     let layers = layers.map(|(name, adapter)| (name.to_owned(), adapter)).into();
     let mut adapters = Adapters { layers, ..Adapters::default() };
     let out = folder.path().join("adapters.gguf");
-    let made = |adapters: &Adapters| adapter(&config, adapters, folder.path(), "tiny", AdapterFileType::F32);
+    let made = |adapters: &Adapters| adapter(&config, adapters, folder.path(), false, "tiny", AdapterFileType::F32);
     made(&adapters).expect("a file").write(&out).expect("written");
     let read = Read::of(&fs::read(&out).expect("a file"));
     assert_eq!([&read.keys["general.type"], &read.keys["adapter.type"]], ["adapter", "lora"]);
@@ -217,7 +217,7 @@ fn adapters_have_one_alpha_and_rows_in_llama_cpps_order() {
 fn a_failure_leaves_what_was_there() {
     let config = config(&json!({}));
     let folder = weights(&config);
-    let contents = model(&config, folder.path(), &parts(&tokenizer()), FileType::F16).expect("a file");
+    let contents = model(&config, folder.path(), false, &parts(&tokenizer()), FileType::F16).expect("a file");
     let out = folder.path().join("tiny.gguf");
     fs::write(&out, "older").expect("written");
     let missing = contents.write(&folder.path().join("none/tiny.gguf"));
@@ -259,7 +259,10 @@ fn packed_experts_are_unpacked() {
     let packed = safetensors::serialize(views, None).expect("a file in memory");
     fs::write(&path, packed).expect("written");
     let out = folder.path().join("tiny.gguf");
-    model(&config, folder.path(), &parts(&tokenizer()), FileType::F32).expect("a file").write(&out).expect("written");
+    model(&config, folder.path(), false, &parts(&tokenizer()), FileType::F32)
+        .expect("a file")
+        .write(&out)
+        .expect("written");
     let read = Read::of(&fs::read(&out).expect("a file"));
     let number = |expert: usize, output: usize, input: usize| {
         let row = expert * 64 + output;

@@ -274,6 +274,28 @@ impl ModelConfig {
         Ok(serde_json::to_string_pretty(&value).expect("plain data") + "\n")
     }
 
+    /// The text of a config.json for weights in which the output head does not have the weight of the embedding; `None` if the
+    /// family has no such head. Errors: `BadConfig`.
+    pub fn with_own_head(text: &str) -> Result<Option<String>, GraphError> {
+        let mut value: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(text).map_err(|e| keys::bad("(file)", format!("is not a JSON object: {e}")))?;
+        if let Self::T5(config) = Self::from_json(text)? {
+            // Without this key the scale depends on whether the head is tied.
+            value.insert("scale_decoder_outputs".to_owned(), config.scale_decoder_outputs.into());
+        }
+        value.insert(TIED.to_owned(), false.into());
+        if let Some(serde_json::Value::Object(part)) = value.get_mut("text_config") {
+            part.insert(TIED.to_owned(), false.into());
+        }
+        let text = serde_json::to_string_pretty(&value).expect("plain data") + "\n";
+        let has_head = |model: Self| match model.describe() {
+            Description::Decoder(decoder) => decoder.head.is_some(),
+            Description::EncoderDecoder(model) => model.head.is_some(),
+            Description::Encoder(_) => false,
+        };
+        Ok(Self::from_json(&text).is_ok_and(has_head).then_some(text))
+    }
+
     /// The `model_type` in the text of a config.json that also describes parts for images or sound.
     pub fn multimodal_type(text: &str) -> Option<String> {
         let value: serde_json::Value = serde_json::from_str(text).ok()?;
@@ -475,7 +497,7 @@ fn is_read_quantized(config: &serde_json::Value, method: &str) -> bool {
 fn text_part(mut value: serde_json::Value) -> serde_json::Value {
     let of_text = value.get_mut("text_config").filter(|part| part.get("model_type").is_some()).map(|part| part.take());
     let Some(mut text) = of_text else { return value };
-    for key in ["tie_word_embeddings", QUANTIZATION, "auto_map"] {
+    for key in [TIED, QUANTIZATION, "auto_map"] {
         if text.get(key).is_none_or(serde_json::Value::is_null) && !value[key].is_null() {
             text[key] = value[key].take();
         }
@@ -494,6 +516,9 @@ pub enum Weights {
     /// Parameters of an encoder.
     Encoder(EncoderWeights),
 }
+
+/// The key of a config.json for whether the output head has the weight of the embedding.
+const TIED: &str = "tie_word_embeddings";
 
 /// Why an encoder is not asked for what a model that continues text has.
 pub(crate) const NO_HEAD: &str = "an encoder has no output head";

@@ -2,7 +2,7 @@
 //! Not here: the order of the pass (`gradient.rs`).
 
 use super::{Add, Op};
-use crate::{GraphError, TensorId, TensorType};
+use crate::{DType, GraphError, TensorId, TensorType};
 use std::collections::{HashMap, HashSet};
 
 /// Appends nodes to a program that is being differentiated.
@@ -34,6 +34,8 @@ pub struct Backward<'a> {
     pub(crate) parameter_gradients: &'a HashMap<TensorId, TensorId>,
     /// Gradients of parameters that a node of this pass has written.
     pub(crate) written: &'a mut HashSet<TensorId>,
+    /// What this pass alone contributes to each gradient that is not kept in single precision.
+    pub(crate) fresh: &'a mut HashMap<TensorId, TensorId>,
     /// Whether gradients are added to those of earlier micro-batches.
     pub(crate) accumulate: bool,
     /// Whether the rule retired the forward node.
@@ -118,13 +120,21 @@ impl Backward<'_> {
     ) -> Result<Vec<TensorId>, GraphError> {
         let mut outputs = leading.to_vec();
         let mut accumulate = None;
-        for &index in targets {
-            let gradient = self.parameter_gradients[&self.inputs[index]];
-            let adds = !self.written.insert(gradient) || self.accumulate;
+        let gradients = targets.iter().map(|&index| self.parameter_gradients[&self.inputs[index]]);
+        let gradients = gradients.collect::<Vec<_>>();
+        for &gradient in &gradients {
+            let is_rounded = self.program.type_of(gradient).dtype != DType::F32;
+            let adds = !self.written.insert(gradient) || (self.accumulate && !is_rounded);
             assert!(*accumulate.get_or_insert(adds) == adds, "a node sets all its target gradients or adds to all");
-            outputs.push(Some(gradient));
+            outputs.push(if is_rounded { self.fresh.get(&gradient).copied() } else { Some(gradient) });
         }
-        self.program.emit(make(accumulate.unwrap_or(false)), inputs, Some(&outputs))
+        let made = self.program.emit(make(accumulate.unwrap_or(false)), inputs, Some(&outputs))?;
+        for (gradient, &written) in gradients.into_iter().zip(&made[leading.len()..]) {
+            if written != gradient {
+                self.fresh.insert(gradient, written);
+            }
+        }
+        Ok(made)
     }
 
     /// Whether the loss is added to that of earlier micro-batches instead of replacing it.

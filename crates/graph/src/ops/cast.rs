@@ -37,11 +37,7 @@ impl Operation for Cast {
     }
 
     fn examples() -> Vec<Example> {
-        let case = |from: DType, to, shape: &[usize]| {
-            let mut example = Example::uniform(Self { to }, &[shape]);
-            example.inputs[0].0.dtype = from;
-            example
-        };
+        let case = |from, to, shape: &[usize]| Example::uniform(Self { to }, &[shape]).of_type(0, from);
         vec![
             case(DType::F32, DType::F16, &[3, 5]),
             case(DType::F32, DType::Bf16, &[70_001]),

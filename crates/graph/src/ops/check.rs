@@ -1,7 +1,7 @@
 //! Checks of ops' operands.
 
 use super::Access;
-use crate::{GraphError, TensorType};
+use crate::{DType, GraphError, TensorType};
 
 /// The operands as an array, or `ShapeMismatch` if their number is wrong.
 pub(super) fn operands<'a, const N: usize>(
@@ -25,6 +25,14 @@ pub(super) fn expect_type(
     let problem =
         format!("{what} must be {:?} {:?}, found {:?} {:?}", expected.dtype, expected.shape, found.dtype, found.shape);
     Err(GraphError::ShapeMismatch { op, problem })
+}
+
+/// `ShapeMismatch` unless `found` is the type of a gradient that is kept until the update.
+pub(super) fn expect_gradient(op: &'static str, found: &TensorType) -> Result<(), GraphError> {
+    match found.dtype {
+        DType::Bf16 => Ok(()),
+        _ => expect_type(op, "gradient", found, &found.with_dtype(DType::F32)),
+    }
 }
 
 /// `ShapeMismatch` unless `found` has `rank` extents, none of them zero.

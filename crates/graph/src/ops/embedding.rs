@@ -34,6 +34,11 @@ impl Operation for Embedding {
         Ok(vec![table.with_shape(&[tokens.shape[0], tokens.shape[1], table.shape[1]])])
     }
 
+    /// Where the table rests, which is usually much larger than y.
+    fn home(&self) -> Home {
+        Home::Operand(1)
+    }
+
     fn flops(&self, _io: &Io) -> u64 {
         0
     }

@@ -58,6 +58,12 @@ impl Example {
         Self { op: op.into(), inputs, state: Fill::Uniform, scalars }
     }
 
+    /// Gives operand `index` elements of another type.
+    pub(crate) fn of_type(mut self, index: usize, dtype: DType) -> Self {
+        self.inputs[index].0.dtype = dtype;
+        self
+    }
+
     /// Fills operand `index` differently.
     pub(crate) fn fill(mut self, index: usize, fill: Fill) -> Self {
         self.inputs[index].1 = fill;

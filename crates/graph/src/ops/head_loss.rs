@@ -3,19 +3,17 @@
 //! [`HeadLossGrad`] computes the loss, the gradient of the hidden states and that of the head's weight in one pass over
 //! the chunks, so the logits are computed once.
 
-use super::soft_cap::{CAP_FLOPS, CAP_SLOPE_FLOPS, is_cap};
-use super::{
-    Access, Example, Fill, InnerParts, Io, Nature, Op, Operation, Target, accumulating, expect_type, operands,
-    product_scratch,
-};
-use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
+use super::head::{Head, HeadAdapterGrads, HeadGradients};
+use super::{Access, Example, Fill, Io, Nature, Op, Operation, Target, accumulating};
+use crate::{Backward, GraphError, TensorType};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// loss = `Scalars::loss_scale` · Σ ((1-ε) · n_target + ε/V · Σ_v n_v), over the rows that have a target, where n_v is
 /// the negative log-likelihood of token v, log Σ_u exp(z_u) - z_v, with the logits z_v = x·w_v, or with a `cap`
-/// cap · tanh(x·w_v / cap), and ε the smoothing.
-/// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for no target -> loss: (1,).
+/// cap · tanh(x·w_v / cap), and ε the smoothing. With an `adapter`, x·w_v + t·b_v replaces x·w_v.
+/// x: (B, T, C), weight: (V, C), targets: (B, T) integers, negative for no target, with an adapter t: (B, T, R) and b: (V, R)
+/// -> loss: (1,).
 /// Scratch: `chunk` × V logits and `chunk` losses; on the processor also the scratch of the products.
 /// Errors: `ShapeMismatch` if operands do not match, or the cap is not above zero.
 /// Source of the smoothing: Szegedy et al. 2016 (arXiv:1512.00567), section 7; of the cap: Gemma Team 2024, "Gemma 2",
@@ -28,12 +26,16 @@ pub struct HeadLoss {
     pub smoothing: f32,
     /// The limit of logits, above zero.
     pub cap: Option<f32>,
+    /// Whether the weight has an adapter.
+    #[serde(default)]
+    pub adapter: bool,
 }
 
 /// [`HeadLoss`] and its gradient in one pass, which avoids computing the logits twice.
-/// x: (B, T, C), weight: (V, C), targets: (B, T) -> loss: (1,), dx: (B, T, C) if `input`, dweight: (V, C) in `F32` if
-/// `weight`. The gradients are multiplied by `Scalars::gradient_scale`.
-/// Scratch: as the forward op, and on a card the [`InnerParts`] of dx.
+/// The operands of the forward op -> loss: (1,), dx: (B, T, C) if `input`, dt: (B, T, R) if that is requested,
+/// dweight: (V, C) in `F32` if `weight`, db: (V, R) in `F32` if that is requested. The gradients are multiplied by
+/// `Scalars::gradient_scale`.
+/// Scratch: as the forward op, and on a card the [`InnerParts`](super::InnerParts) of dx and dt.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeadLossGrad {
     /// Rows of logits computed at a time.
@@ -46,100 +48,29 @@ pub struct HeadLossGrad {
     pub input: bool,
     /// Whether dweight is computed.
     pub weight: bool,
+    /// Whether the weight has an adapter, and which of its gradients are computed.
+    #[serde(default)]
+    pub adapter: Option<HeadAdapterGrads>,
     /// Whether the loss is added to the existing value.
     pub accumulate_loss: bool,
-    /// Whether dweight is added to the existing values.
+    /// Whether dweight and db are added to the existing values.
     pub accumulate: bool,
 }
 
-/// Errors: `ShapeMismatch` if x, weight and targets do not match, or the cap is not above zero.
-pub(super) fn check(op: &'static str, cap: Option<f32>, inputs: &[&TensorType]) -> Result<(), GraphError> {
-    let [x, weight, targets] = operands(op, inputs)?;
-    check_cap(op, cap)?;
-    let rows = TensorType { shape: x.shape[..x.shape.len() - 1].into(), dtype: DType::I32 };
-    expect_type(op, "targets", targets, &rows)?;
-    expect_type(op, "weight", weight, &x.with_shape(&[weight.shape[0], x.columns()]))
-}
+impl HeadLossGrad {
+    /// The gradients that it computes.
+    pub fn requested(&self) -> HeadGradients {
+        HeadGradients { input: self.input, weight: self.weight, adapter: self.adapter }
+    }
 
-/// Extents of the product that computes logits. Those of its gradients are the same in another order.
-pub(super) fn product(io: &Io) -> [usize; 3] {
-    [io.inputs[0].rows(), io.inputs[0].columns(), io.inputs[1].shape[0]]
-}
-
-/// Operations of one of these products.
-pub(super) fn product_flops(io: &Io) -> u64 {
-    2 * (io.inputs[0].elements() * io.inputs[1].shape[0]) as u64
-}
-
-/// Floats from one row of logits to the next. On a card each row is aligned to vectors of 16 bytes of half precision.
-pub fn logits_stride(vocab: usize, kind: DeviceKind) -> usize {
-    match kind {
-        DeviceKind::Cpu => vocab,
-        DeviceKind::Cuda => vocab.next_multiple_of(8),
+    fn head<'a>(&self, io: &Io<'a>) -> Head<'a> {
+        Head::of(&io.inputs, 1, self.adapter.is_some())
     }
 }
 
-/// Scratch for `chunk` rows of logits of each of the `draws`, for a loss per row, and for the processor's products.
-pub(super) fn logits_scratch(chunk: usize, draws: usize, [x, weight]: [&TensorType; 2], target: &Target) -> Bytes {
-    let (rows, vocab) = (chunk.min(x.rows()), weight.shape[0]);
-    let stride = logits_stride(vocab, target.kind());
-    let channels = weight.shape[1];
-    let products = match target.kind() {
-        DeviceKind::Cpu => {
-            let slopes = ([rows, vocab, channels], x.dtype);
-            let all = [([rows, channels, vocab], DType::F32), slopes, ([vocab, rows, channels], DType::F32)];
-            all.map(|(extents, result)| product_scratch([weight.dtype, result], extents, target.threads()))
-                .into_iter()
-                .max()
-                .expect("three products")
-        }
-        DeviceKind::Cuda => Bytes::ZERO,
-    };
-    Bytes(4 * (rows * (draws * stride + 1)) as u64) + products
-}
-
-/// Additional scratch for the parts of dx on a card.
-pub(super) fn slopes_scratch(chunk: usize, [x, weight]: [&TensorType; 2], target: &Target) -> Bytes {
-    let (rows, vocab, channels) = (chunk.min(x.rows()), weight.shape[0], weight.shape[1]);
-    match target.kind() {
-        DeviceKind::Cpu => Bytes::ZERO,
-        DeviceKind::Cuda => match InnerParts::of([rows, channels, vocab]).scratch(rows, channels) {
-            Bytes::ZERO => Bytes::ZERO,
-            // Alignment for vectors of 16 bytes.
-            parts => parts + Bytes(16),
-        },
-    }
-}
-
-/// Traffic of the logits of each of the `draws`, which are read or written `passes` times, and twice more for a cap.
-pub(super) fn logits_moved([x, weight]: [&TensorType; 2], draws: usize, passes: u64, cap: Option<f32>) -> Bytes {
-    let passes = passes + if cap.is_some() { 2 } else { 0 };
-    Bytes(4 * passes * (draws * x.rows() * weight.shape[0]) as u64)
-}
-
-/// Traffic of a gradient, with those of x and of the weight as `requested`.
-pub(super) fn gradient_moved(io: &Io, chunk: usize, requested: [bool; 2], cap: Option<f32>) -> Bytes {
-    let chunks = io.inputs[0].rows().div_ceil(chunk) as u64;
-    let [input, weight] = requested.map(u64::from);
-    let weights = Bytes(io.inputs[1].bytes().0 * (1 + input + 2 * weight) * chunks);
-    let rows = Bytes(io.inputs[0].bytes().0 * (1 + input + weight));
-    rows + weights + logits_moved([io.inputs[0], io.inputs[1]], 1, 2 + input + weight, cap)
-}
-
-/// Operations of the caps of the logits of each of the `draws`, and of their slopes if `slopes`.
-pub(super) fn cap_flops([x, weight]: [&TensorType; 2], draws: usize, slopes: bool, cap: Option<f32>) -> u64 {
-    let of_logit = match cap {
-        Some(_) => CAP_FLOPS + if slopes { CAP_SLOPE_FLOPS } else { 0 },
-        None => 0,
-    };
-    of_logit * (draws * x.rows() * weight.shape[0]) as u64
-}
-
-/// Errors: the cap of logits is not above zero.
-pub(super) fn check_cap(op: &'static str, cap: Option<f32>) -> Result<(), GraphError> {
-    match cap {
-        Some(cap) if !is_cap(cap) => Err(GraphError::ShapeMismatch { op, problem: format!("logits capped at {cap}") }),
-        _ => Ok(()),
+impl HeadLoss {
+    fn head<'a>(&self, io: &Io<'a>) -> Head<'a> {
+        Head::of(&io.inputs, 1, self.adapter)
     }
 }
 
@@ -149,7 +80,7 @@ impl Operation for HeadLoss {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        check("head_loss", self.cap, inputs)?;
+        Head::check("head_loss", self.cap, inputs, 1, self.adapter)?;
         Ok(vec![TensorType::f32(&[1])])
     }
 
@@ -158,38 +89,42 @@ impl Operation for HeadLoss {
     }
 
     fn product(&self, io: &Io) -> Option<[usize; 3]> {
-        Some(product(io))
+        Some(self.head(io).product())
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        product_flops(io) + cap_flops([io.inputs[0], io.inputs[1]], 1, false, self.cap)
+        self.head(io).product_flops() + self.head(io).cap_flops(false, self.cap)
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
-        io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + logits_moved([io.inputs[0], io.inputs[1]], 1, 2, self.cap)
+        io.inputs.iter().map(|t| t.bytes()).sum::<Bytes>() + self.head(io).logits_moved(2, self.cap)
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        logits_scratch(self.chunk, 1, [io.inputs[0], io.inputs[1]], target)
+        self.head(io).logits_scratch(self.chunk, target)
     }
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
-        let inputs = cx.inputs().to_vec();
-        let (Self { chunk, smoothing, cap }, accumulate_loss) = (*self, cx.accumulates());
-        let (input, trained, loss) = (cx.wants(0), cx.trained(&[1]), cx.output(0));
-        let weight = !trained.is_empty();
-        let make =
-            |accumulate| HeadLossGrad { chunk, smoothing, cap, input, weight, accumulate_loss, accumulate }.into();
+        let Self { chunk, smoothing, cap, adapter } = *self;
+        let (requested, trained) = HeadGradients::of(cx, 1, adapter);
+        let HeadGradients { input, weight, adapter } = requested;
+        let (inputs, loss, accumulate_loss) = (cx.inputs().to_vec(), cx.output(0), cx.accumulates());
+        let make = |accumulate| {
+            HeadLossGrad { chunk, smoothing, cap, input, weight, adapter, accumulate_loss, accumulate }.into()
+        };
         cx.retire_node();
-        let leading = if input { &[Some(loss), None][..] } else { &[Some(loss)] };
-        let made = cx.push_to_parameters(make, &inputs, leading, &trained)?;
-        if input { cx.give(0, made[1]) } else { Ok(()) }
+        requested.push(cx, 1, make, [&inputs, &[loss]], &trained)
     }
 
     fn examples() -> Vec<Example> {
         let case = |chunk, smoothing, cap, vocab: usize, x: &[usize]| {
-            Example::uniform(Self { chunk, smoothing, cap }, &[x, &[vocab, x[2]], &x[..2]])
+            Example::uniform(Self { chunk, smoothing, cap, adapter: false }, &[x, &[vocab, x[2]], &x[..2]])
                 .fill(2, Fill::Target(vocab as i32))
+        };
+        let adapted = |chunk, smoothing, cap, vocab: usize, x: &[usize], rank| {
+            let shapes: [&[usize]; 5] = [x, &[vocab, x[2]], &x[..2], &[x[0], x[1], rank], &[vocab, rank]];
+            let op = Self { chunk, smoothing, cap, adapter: true };
+            Example::uniform(op, &shapes).fill(2, Fill::Target(vocab as i32))
         };
         vec![
             case(4, 0.0, None, 7, &[2, 5, 3]),
@@ -199,6 +134,9 @@ impl Operation for HeadLoss {
             case(2, 0.0, None, 4099, &[1, 3, 8]),
             case(4, 0.0, Some(0.7), 7, &[2, 5, 3]),
             case(7, 0.1, Some(1.3), 1050, &[2, 5, 6]),
+            adapted(4, 0.0, None, 7, &[2, 5, 3], 2),
+            adapted(40, 0.1, None, 50, &[2, 35, 33], 34),
+            adapted(3, 0.0, Some(0.9), 4099, &[1, 4, 8], 5),
         ]
     }
 }
@@ -209,18 +147,14 @@ impl Operation for HeadLossGrad {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        check("head_loss_grad", self.cap, inputs)?;
-        let mut outputs = vec![TensorType::f32(&[1])];
-        outputs.extend(self.input.then(|| inputs[0].clone()));
-        outputs.extend(self.weight.then(|| inputs[1].with_dtype(DType::F32)));
-        Ok(outputs)
+        Head::check("head_loss_grad", self.cap, inputs, 1, self.adapter.is_some())?;
+        Ok([vec![TensorType::f32(&[1])], self.requested().types(1, inputs)].concat())
     }
 
     fn access(&self, index: usize) -> Access {
         match index {
             0 => accumulating(self.accumulate_loss),
-            1 if self.input => Access::Write,
-            _ => accumulating(self.accumulate),
+            _ => self.requested().access(1, index - 1, self.accumulate),
         }
     }
 
@@ -229,44 +163,87 @@ impl Operation for HeadLossGrad {
     }
 
     fn product(&self, io: &Io) -> Option<[usize; 3]> {
-        Some(product(io))
+        Some(self.head(io).product())
     }
 
     fn flops(&self, io: &Io) -> u64 {
-        let products = (1 + u64::from(self.input) + u64::from(self.weight)) * product_flops(io);
-        products + cap_flops([io.inputs[0], io.inputs[1]], 1, true, self.cap)
+        self.head(io).gradient_flops(&self.requested()) + self.head(io).cap_flops(true, self.cap)
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
-        gradient_moved(io, self.chunk, [self.input, self.weight], self.cap)
+        self.head(io).gradient_moved(self.chunk, &self.requested(), self.cap)
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
-        let operands = [io.inputs[0], io.inputs[1]];
-        let slopes = if self.input { slopes_scratch(self.chunk, operands, target) } else { Bytes::ZERO };
-        logits_scratch(self.chunk, 1, operands, target) + slopes
+        self.head(io).gradient_scratch(self.chunk, &self.requested(), target)
     }
 
     fn examples() -> Vec<Example> {
+        let all = HeadAdapterGrads { low: true, up: true };
         HeadLoss::examples()
             .into_iter()
             .zip([
-                (false, false),
-                (true, true),
-                (false, true),
-                (true, false),
-                (false, true),
-                (true, true),
-                (true, true),
+                ([false, false], [true, true], None),
+                ([true, true], [true, false], None),
+                ([false, true], [false, true], None),
+                ([true, false], [true, true], None),
+                ([false, true], [true, true], None),
+                ([true, true], [false, false], None),
+                ([true, true], [true, true], None),
+                ([true, true], [true, true], Some(all)),
+                ([false, false], [true, false], Some(all)),
+                ([false, true], [false, false], Some(HeadAdapterGrads { low: false, ..all })),
             ])
-            .zip([(true, true), (true, false), (false, true), (true, true), (true, true), (false, false), (true, true)])
-            .map(|((example, (accumulate_loss, accumulate)), (input, weight))| {
-                let Op::HeadLoss(HeadLoss { chunk, smoothing, cap }) = example.op else {
+            .map(|(example, ([accumulate_loss, accumulate], [input, weight], adapter))| {
+                let Op::HeadLoss(HeadLoss { chunk, smoothing, cap, .. }) = example.op else {
                     unreachable!("the examples have the forward op")
                 };
-                let op = Self { chunk, smoothing, cap, input, weight, accumulate_loss, accumulate };
+                let op = Self { chunk, smoothing, cap, input, weight, adapter, accumulate_loss, accumulate };
                 Example { op: op.into(), ..example }
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Targets};
+
+    /// Two chunks of rows. With an adapter, both of its parts are read for each chunk, and logits are read and written
+    /// once more.
+    #[test]
+    fn an_adapter_adds_its_products() {
+        let [x, weight] = [&[1, 8, 4][..], &[10, 4]].map(TensorType::f32);
+        let [low, up, ids] = [&[1, 8, 3][..], &[10, 3], &[1, 8]].map(TensorType::f32);
+        let ids = ids.with_dtype(DType::I32);
+        let (plain, adapted) = (Io::new([&x, &weight, &ids], []), Io::new([&x, &weight, &ids, &low, &up], []));
+        let (of_low, of_up, logits) = (8 * 3 * 4, 10 * 3 * 4, 8 * 10 * 4);
+        let forward = HeadLoss { chunk: 4, smoothing: 0.0, cap: None, adapter: false };
+        let with_adapter = HeadLoss { adapter: true, ..forward };
+        assert_eq!(with_adapter.flops(&adapted) - forward.flops(&plain), 2 * 8 * 10 * 3);
+        let moved = with_adapter.bytes_moved(&adapted) - forward.bytes_moved(&plain);
+        assert_eq!(moved.0, of_low + of_up + 2 * logits);
+        let grad = HeadLossGrad {
+            chunk: 4,
+            smoothing: 0.0,
+            cap: None,
+            input: true,
+            weight: false,
+            adapter: None,
+            accumulate_loss: false,
+            accumulate: false,
+        };
+        for (of_t, of_b) in [(true, true), (true, false), (false, true)] {
+            let with_adapter = HeadLossGrad { adapter: Some(HeadAdapterGrads { low: of_t, up: of_b }), ..grad };
+            let [t, b] = [of_t, of_b].map(u64::from);
+            assert_eq!(with_adapter.flops(&adapted) - grad.flops(&plain), (1 + t + b) * 2 * 8 * 10 * 3);
+            let moved = with_adapter.bytes_moved(&adapted) - grad.bytes_moved(&plain);
+            assert_eq!(moved.0, of_low * (1 + t + b) + 2 * of_up * (1 + t + 2 * b) + (2 + t + b) * logits);
+            let card = &Targets::cuda((8, 0), 1).device;
+            assert_eq!(with_adapter.scratch(&adapted, card), grad.scratch(&plain, card), "no second logits");
+        }
+        let swapped = [&x, &weight, &ids, &up, &low];
+        assert!(with_adapter.infer(&swapped).is_err() && with_adapter.infer(&swapped[..3]).is_err());
     }
 }

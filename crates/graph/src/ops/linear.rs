@@ -262,6 +262,11 @@ impl Operation for LinearWeightGrad {
         self.weight.then(|| [x.columns(), x.rows(), dy.columns()])
     }
 
+    fn blocks(&self, io: &Io) -> usize {
+        let of = |[rows, terms, columns]: [usize; 3]| InnerParts::of([rows, columns, terms]).blocks(rows, columns);
+        self.product(io).map_or(0, of)
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         let (x, dy) = (io.inputs[0], io.inputs[1]);
         if self.weight { product_flops(x.rows(), x.columns(), dy.columns()) } else { dy.elements() as u64 }

@@ -8,8 +8,9 @@ pub use super::dropout::DropoutKey;
 pub use super::expert_linear::MOST_EXPERT_ROWS;
 pub use super::gated::Activation;
 pub use super::grad_norm::NORM_BLOCK;
+pub use super::head::{HeadAdapterGrads, HeadGradients, logits_stride};
 pub use super::head_log_probs::grouped_target;
-pub use super::head_loss::logits_stride;
+pub use super::keep_gradient::GradientFormat;
 pub use super::linear::WeightLayout;
 pub use super::parameter_update::{STATE_BLOCK, WeightFormat};
 pub use super::pool::Pooling;
@@ -100,6 +101,7 @@ ops! { $
     grad_norm: GradNorm;
     head_log_probs: HeadLogProbs, HeadLogProbsGrad;
     head_loss: HeadLoss, HeadLossGrad;
+    keep_gradient: KeepGradient;
     layer_norm: LayerNorm, LayerNormGrad;
     linear: Linear, LinearInputGrad, LinearWeightGrad;
     linear_add: LinearAdd;

@@ -31,9 +31,11 @@ mod gated;
 mod gelu;
 mod grad_clip;
 mod grad_norm;
+mod head;
 mod head_log_probs;
 mod head_loss;
 mod inner_parts;
+mod keep_gradient;
 mod layer_norm;
 mod linear;
 mod linear_add;
@@ -63,14 +65,14 @@ pub use crate::optimizers::StateFormat;
 pub use backward::{Backward, Emit};
 pub use chain::{Chain, ChainOp, Slot, Tile, Workspace};
 pub use example::{Example, Fill};
-pub use inner_parts::InnerParts;
+pub use inner_parts::{ENOUGH_TENSOR_TILES, InnerParts, LARGE_TILE, TILE, tiles};
 pub use list::*;
 pub use tiled::{
     BLOCK_WORDS, TILE_MULTIPLE, in_tiles, panel_words, part_words, product_scratch, tiled_parts, tiled_scratch,
 };
 
-use crate::{GraphError, Target, TensorType, WeightCodes};
-use check::{accumulating, expect_rank, expect_type, operands};
+use crate::{GraphError, Pass, Target, TensorType, WeightCodes};
+use check::{accumulating, expect_gradient, expect_rank, expect_type, operands};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +87,10 @@ pub struct Scalars {
     pub update: u64,
     /// Learning rate of this step.
     pub learning_rate: f32,
+    /// `update` of the step before.
+    pub update_before: u64,
+    /// `learning_rate` of the step before.
+    pub learning_rate_before: f32,
     /// Index of the micro-batch's first sample in the whole run; it is part of the key of dropout.
     pub first_sample: u64,
     /// Factor of the sum of token losses: one over the number of targets in the global batch.
@@ -109,6 +115,8 @@ impl Default for Scalars {
             step: 1,
             update: 1,
             learning_rate: 0.0,
+            update_before: 0,
+            learning_rate_before: 0.0,
             first_sample: 0,
             loss_scale: 1.0,
             micro_batch_share: 1.0,
@@ -117,6 +125,23 @@ impl Default for Scalars {
             position: 0,
             row: 0,
         }
+    }
+}
+
+impl Scalars {
+    /// The numbers that nodes of this pass receive.
+    #[must_use]
+    pub fn of(&self, pass: Pass) -> Self {
+        match pass {
+            Pass::HostUpdate => Self { update: self.update_before, learning_rate: self.learning_rate_before, ..*self },
+            _ => *self,
+        }
+    }
+
+    /// Those for the next step, from those of this one.
+    #[must_use]
+    pub fn followed_by(&self, next: &Self) -> Self {
+        Self { update_before: self.update, learning_rate_before: self.learning_rate, ..*next }
     }
 }
 
@@ -167,6 +192,8 @@ pub enum Home {
     Device,
     /// In the memory of its first result: a node that updates state runs where the state is.
     Result,
+    /// In the memory of this operand, of which it reads only a part: on the device if that is on the device.
+    Operand(usize),
     /// In the memory of its operands, if all are in one memory.
     Operands,
     /// As `Operands`; if the operands are in two memories, those of each may be reduced there first, because the op
@@ -178,7 +205,7 @@ pub enum Home {
 /// order, followed by the further tensors of their format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpdateOperands {
-    /// Operand: the gradient, `F32`.
+    /// Operand: the gradient, `F32` or `Bf16`.
     pub gradient: usize,
     /// Operand: (1,), the factor of the gradient; if it is NaN, nothing is written.
     pub factor: usize,
@@ -230,6 +257,11 @@ pub trait Operation {
     /// Rows, terms and columns of its matrix products, if its nature is `Products`; else `None`.
     fn product(&self, _io: &Io) -> Option<[usize; 3]> {
         None
+    }
+
+    /// Blocks in which a card's tensor cores compute a product; 0 if its nature isn't `Products`.
+    fn blocks(&self, io: &Io) -> usize {
+        self.product(io).map_or(0, |[rows, terms, columns]| InnerParts::whole(terms).blocks(rows, columns))
     }
 
     /// Whether a library may compute its products, which needs a workspace.

@@ -47,9 +47,7 @@ impl Operation for MovingAverage {
 
     fn examples() -> Vec<Example> {
         let case = |dtype, shape: &[usize]| {
-            let mut example = Example::uniform(Self { decay: 0.9 }, &[shape, &[1]]).fill(1, Fill::Positive);
-            example.inputs[0].0.dtype = dtype;
-            example
+            Example::uniform(Self { decay: 0.9 }, &[shape, &[1]]).fill(1, Fill::Positive).of_type(0, dtype)
         };
         let with_remainder = |shape: &[usize]| {
             let mut example = case(DType::Bf16, shape);

@@ -1,6 +1,6 @@
 //! A parameter's update by an elementwise optimizer.
 
-use super::{Access, Example, Fill, Home, Io, Op, Operation, UpdateOperands, expect_type, operands};
+use super::{Access, Example, Fill, Home, Io, Op, Operation, UpdateOperands, expect_gradient, expect_type, operands};
 use crate::optimizers::{Rule, StateFormat};
 use crate::{DType, GraphError, TensorType};
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ impl WeightFormat {
 
 /// Applies the rule to a weight and its moments, with g = factor · gradient, r = `rate` · `Scalars::learning_rate` and
 /// λ = `weight_decay`.
-/// gradient: any shape, `F32`, factor: (1,) -> weight, its remainder if there is one, moments: the same shape, updated
+/// gradient: any shape, `F32` or `Bf16`, factor: (1,) -> weight, its remainder if there is one, moments: the same shape, updated
 /// in place; if moments are quantized also their scales, one for each `STATE_BLOCK` elements. If the factor is NaN,
 /// nothing is written. Scratch: none.
 /// Sources: the rule's; Dettmers et al. 2021 (arXiv:2110.02861), sections 2 and 3; stochastic rounding: Zamirai et al.
@@ -81,7 +81,7 @@ impl Operation for ParameterUpdate {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         let [gradient, factor] = operands(self.name(), inputs)?;
-        expect_type(self.name(), "gradient", gradient, &gradient.with_dtype(DType::F32))?;
+        expect_gradient(self.name(), gradient)?;
         expect_type(self.name(), "factor", factor, &TensorType::f32(&[1]))?;
         let mut outputs = self.weight.types(gradient);
         outputs.extend(self.state_types(gradient));
@@ -124,7 +124,13 @@ fn examples_of(rule: Rule) -> Vec<Example> {
         let op = ParameterUpdate { rule, weight_decay, rate, weight, state, site: 3 };
         Example { state: Fill::Positive, ..Example::uniform(op, &[shape, &[1]]).fill(1, Fill::Positive) }
     };
+    let rounded = |example: Example| example.of_type(0, DType::Bf16);
     vec![
+        rounded(case(1.0, 0.1, WeightFormat::F32, StateFormat::F32, &[3, 5])),
+        rounded(case(1.0, 0.1, WeightFormat::F32, StateFormat::F32, &[5001])),
+        rounded(case(1.0, 0.1, WeightFormat::Bf16AndRemainder, StateFormat::F32, &[4099])),
+        rounded(case(1.0, 0.1, WeightFormat::Bf16AndRemainder, StateFormat::Bf16, &[9, 33])),
+        rounded(case(1.0, 0.1, WeightFormat::F32, StateFormat::Blockwise8, &[70, 101])),
         case(1.0, 0.1, WeightFormat::F32, StateFormat::F32, &[3, 5]),
         case(1.0, 0.0, WeightFormat::F32, StateFormat::F32, &[5000]),
         case(1.0, 0.1, WeightFormat::Bf16, StateFormat::F32, &[3, 5]),

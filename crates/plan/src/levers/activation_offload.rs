@@ -16,6 +16,8 @@
 use super::offload::sent;
 use super::room::{Absent, Room, Stay};
 use super::{Alternative, Lever, Places};
+use crate::plan::Plan;
+use crate::queue::Queue;
 use crate::request::Request;
 use crate::settings::{LeverRequest, Levers, Settings};
 use plimsoll_graph::ops::AwaitTransfer;
@@ -136,6 +138,7 @@ fn traffic(graph: &Graph, program: &Program, is_sent: &[bool]) -> Vec<Sent> {
         needed: made..last_forward + 1,
         since: made,
         window: 4 * largest_block,
+        spared: 0,
     };
     let ends = room.hold(&all.iter().map(held).collect::<Vec<_>>(), may_hold(&program.nodes, &all, largest_block / 2));
     all.iter_mut().zip(ends).for_each(|(sent, end)| sent.awaited = end);
@@ -143,7 +146,7 @@ fn traffic(graph: &Graph, program: &Program, is_sent: &[bool]) -> Vec<Sent> {
     order.sort_by_key(|&index| all[index].first_later);
     let fetched = order.iter().map(|&index| {
         let Sent { bytes, awaited, first_later, last, .. } = all[index];
-        Stay { bytes, needed: first_later..last + 1, since: awaited, window: largest_block }
+        Stay { bytes, needed: first_later..last + 1, since: awaited, window: largest_block, spared: 0 }
     });
     let is_in_backward = |node: &Node| node.pass != Pass::Forward && node.block.is_some();
     let begins = room.fetch(&fetched.collect::<Vec<_>>(), |_, node| is_in_backward(&program.nodes[node]));
@@ -252,6 +255,28 @@ fn copy_in(graph: &mut Graph, id: TensorId, memory: MemoryId, suffix: &str) -> T
     copy
 }
 
+/// A remark on a lever that sends tensors to the host and back, if it adds this time to a step.
+pub(super) fn remark_on_transfers(request: &Request, plan: &Plan, added: Seconds) -> Option<String> {
+    /// Less than this is not mentioned.
+    const FELT: Seconds = Seconds(1e-3);
+    match request.budget.host() {
+        None => Some("it saves nothing here, since device and host share one memory".to_owned()),
+        Some(_) if added < FELT => None,
+        Some(_) => {
+            let gigabytes = |bytes: f64| bytes / 1e9;
+            let moved = [Queue::ToDevice, Queue::ToHost].map(|queue| gigabytes(plan.bytes_through(queue).as_f64()));
+            let rate = gigabytes(request.machine.transfer_bytes_per_s());
+            Some(format!(
+                "the link is too slow to hide all of its transfers, which add {:.0} ms to a step: {:.1} GB to the device and \
+                 {:.1} GB back at {rate:.1} GB/s each way",
+                1e3 * added.0,
+                moved[0],
+                moved[1],
+            ))
+        }
+    }
+}
+
 pub(super) struct ActivationOffloadLever;
 
 impl Lever for ActivationOffloadLever {
@@ -270,17 +295,8 @@ impl Lever for ActivationOffloadLever {
         Settings { levers: Levers { activation_offload: 0, ..now.levers }, ..*now }
     }
 
-    fn remark(&self, request: &Request, added: Seconds) -> Option<String> {
-        /// Less than this is not mentioned.
-        const FELT: Seconds = Seconds(1e-3);
-        match request.budget.host() {
-            None => Some("it saves nothing here, since device and host share one memory".to_owned()),
-            Some(_) if added < FELT => None,
-            Some(_) => {
-                let ms = 1e3 * added.0;
-                Some(format!("the link is too slow to hide all of its transfers, which add {ms:.0} ms to a step"))
-            }
-        }
+    fn remark(&self, request: &Request, plan: &Plan, added: Seconds) -> Option<String> {
+        remark_on_transfers(request, plan, added)
     }
 
     /// Nothing if device and host share one memory: it frees no bytes there.

@@ -11,7 +11,10 @@ mod activation_offload;
 mod attention_rows;
 mod average;
 mod base_weights;
+mod copies;
+mod gradient_precision;
 mod head_chunk;
+mod host_update;
 mod micro_batch;
 mod offload;
 mod optimizer_state;
@@ -23,6 +26,7 @@ mod room;
 mod sequence_tile;
 mod settle;
 mod update_in_backward;
+mod weight_offload;
 
 pub use activation_offload::activation_offload;
 pub(crate) use activation_offload::{blocks_of, in_order, is_worth_sending};
@@ -31,9 +35,10 @@ pub use average::average;
 pub use base_weights::base_weights;
 pub(crate) use base_weights::quantizable;
 pub use head_chunk::{default_head_chunk, head_chunk, head_chunk_choices};
+pub(crate) use host_update::may_update_later;
 pub use micro_batch::divisors;
+pub(crate) use offload::moved;
 pub use offload::offload;
-pub(crate) use offload::{moved, whole};
 pub use optimizer_state::optimizer_state;
 pub use places::NodeSet;
 pub(crate) use places::{MOST_KINDS, Place as NodePlace, Places};
@@ -43,7 +48,10 @@ pub use recompute::{recompute, recompute_ladder};
 pub(crate) use sequence_tile::in_tiles;
 pub use settle::settle;
 pub use update_in_backward::{join_update, update_in_backward, update_in_backward_excluded};
+pub use weight_offload::weight_offload;
+pub(crate) use weight_offload::{resting, travels};
 
+use crate::plan::Plan;
 use crate::request::{PlanError, Request};
 use crate::settings::{Excluded, LeverRequest, Levers, Settings};
 use plimsoll_graph::{Graph, Op};
@@ -80,8 +88,8 @@ pub(crate) trait Lever: Sync {
         Ok(None)
     }
 
-    /// A remark, if it is on and adds this time to a step.
-    fn remark(&self, _request: &Request, _added: Seconds) -> Option<String> {
+    /// A remark, if it is on in this plan and adds this time to a step.
+    fn remark(&self, _request: &Request, _plan: &Plan, _added: Seconds) -> Option<String> {
         None
     }
 
@@ -103,14 +111,16 @@ pub(crate) trait Lever: Sync {
 }
 
 /// All levers, in the order in which they are shown.
-pub(crate) const LEVERS: [&dyn Lever; 11] = [
+pub(crate) const LEVERS: [&dyn Lever; 13] = [
     &recompute::RecomputeLever,
     &sequence_tile::SequenceTileLever,
     &activation_offload::ActivationOffloadLever,
     &offload::OffloadLever,
+    &weight_offload::WeightOffloadLever,
     &precision::PrecisionLever,
     &base_weights::BaseWeightsLever,
     &optimizer_state::OptimizerStateLever,
+    &gradient_precision::GradientPrecisionLever,
     &update_in_backward::UpdateInBackwardLever,
     &head_chunk::HeadChunkLever,
     &attention_rows::AttentionRowsLever,
@@ -202,7 +212,16 @@ impl Levers {
 
     /// The last ones, which say where tensors rest.
     pub fn pull_places(&self, graph: &mut Graph) {
+        self.pull_places_of(graph, true);
+    }
+
+    /// The same for the programs of all steps but the first, and for that one too if `has_first`.
+    pub(crate) fn pull_places_of(&self, graph: &mut Graph, has_first: bool) {
+        weight_offload(graph, self.weight_offload);
         offload(graph, self.optimizer_offload);
+        if !(self.update_in_backward || self.host_update_at_end) {
+            host_update::host_update(graph, has_first);
+        }
         settle(graph);
     }
 }

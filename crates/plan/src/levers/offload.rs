@@ -1,26 +1,29 @@
-//! Optimizer offload: gradients, master weights and moments of some parameters rest in the host's memory and are
-//! updated there; the device keeps the weights that it computes with. A weight with a remainder gets a whole master:
-//! if its two halves rested in two memories, both would travel.
+//! Optimizer offload: gradients, masters and moments of some parameters rest in the host's memory and are updated there; the
+//! device keeps the weights that it computes with. A weight without a master gets one of its own type, which is sent back as
+//! it is; the remainder of a weight, if it has one, rests with the master. A weight that rests on the host itself needs no
+//! master.
 //!
 //! ```text
-//!   device   weight ─────► backward ─► gradient'          weight ◄─────────────┐
+//!   device   weight ─────► backward ─► gradient'                     weight ◄──┐
 //!                                        │ transfer                            │ transfer
-//!   host                               gradient ─► adamw ─► master ─► (cast) ──┘
+//!   host                               gradient ─► adamw ─► master, remainder ─┘
 //! ```
 
 use super::precision::MASTER;
 use super::{Alternative, Lever};
 use crate::request::Request;
 use crate::settings::{LeverRequest, Levers, Settings};
-use plimsoll_graph::ops::{Cast, Transfer, WeightFormat};
-use plimsoll_graph::{DType, Graph, MemoryId, Node, Op, Pass, Role, Storage, TensorId};
+use plimsoll_graph::ops::Transfer;
+use plimsoll_graph::{Graph, MemoryId, Node, Pass, Role, Storage, TensorId};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
 /// Moves the optimizer of the first trained parameters to the host: as few as hold `fraction` of all trained
-/// elements. The nodes' operands are then in two memories; `settle` puts the transfers in.
+/// elements, and those whose weights are on the host already. The nodes' operands are then in two memories; `settle` puts the
+/// transfers in.
 pub fn offload(graph: &mut Graph, fraction: f64) {
-    let moved = moved(graph, fraction);
+    let is_resting = |weight: TensorId| graph[weight].memory != MemoryId::DEVICE;
+    let moved = moved(graph, fraction, is_resting);
     if moved.is_empty() {
         return;
     }
@@ -30,15 +33,17 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
     for index in moved {
         let weight = graph.parameters[index].tensor;
         let mut training = graph.parameters[index].training.clone().expect("what is moved is trained");
-        let master = training.master.unwrap_or_else(|| {
-            let remainder = training.remainder.take();
-            let master = master_of(graph, weight, remainder);
-            masters.insert(weight, NewMaster { master, remainder });
-            master
-        });
-        training.master = Some(master);
-        let written_by = [weight, master].into_iter().filter_map(|written| gradients.get(&written)).flatten();
-        let moved_along = training.state.iter().chain([&training.gradient, &master]);
+        if graph[weight].memory == MemoryId::DEVICE && training.master.is_none() {
+            let (name, ty) = (format!("{}.{MASTER}", graph[weight].name), graph[weight].ty.clone());
+            let master = graph.tensor(name, ty, Role::Optimizer, Storage::Persistent);
+            masters.insert(weight, master);
+            training.master = Some(master);
+        }
+        let updated = [Some(weight), training.master].into_iter().flatten();
+        let written_by = updated.filter_map(|written| gradients.get(&written)).flatten();
+        let own = [Some(training.gradient), training.master, training.remainder];
+        let own = own.into_iter().flatten().collect::<Vec<_>>();
+        let moved_along = training.state.iter().chain(&own);
         for &id in written_by.chain(moved_along) {
             graph[id].memory = MemoryId::HOST;
         }
@@ -53,33 +58,13 @@ pub fn offload(graph: &mut Graph, fraction: f64) {
     }
 }
 
-/// The new master of a weight.
-struct NewMaster {
-    master: TensorId,
-    /// The remainder that the weight had so far.
-    remainder: Option<TensorId>,
-}
-
-/// A master for a weight that has none. Where it has a remainder, the master is the tensor that this was, so that nothing
-/// is left of it.
-fn master_of(graph: &mut Graph, weight: TensorId, remainder: Option<TensorId>) -> TensorId {
-    let name = format!("{}.{MASTER}", graph[weight].name);
-    let Some(remainder) = remainder else {
-        let ty = graph[weight].ty.clone();
-        return graph.tensor(name, ty, Role::Optimizer, Storage::Persistent);
-    };
-    graph[remainder].name = name.into();
-    graph[remainder].ty.dtype = DType::F32;
-    remainder
-}
-
-/// The parameters whose optimizer is moved, by their index.
-pub(crate) fn moved(graph: &Graph, fraction: f64) -> Vec<usize> {
+/// The parameters whose optimizer is moved, by their index. `is_resting`: whether a weight is on the host.
+pub(crate) fn moved(graph: &Graph, fraction: f64, is_resting: impl Fn(TensorId) -> bool) -> Vec<usize> {
     let wanted = fraction * graph.trained_parameter_count() as f64;
     let mut elements = 0.0;
     let trained = graph.parameters.iter().enumerate().filter(|(_, p)| p.training.is_some());
-    let moved = trained.take_while(|(_, parameter)| {
-        let is_moved = elements < wanted;
+    let moved = trained.filter(|(_, parameter)| {
+        let is_moved = elements < wanted || is_resting(parameter.tensor);
         elements += graph[parameter.tensor].ty.elements() as f64;
         is_moved
     });
@@ -98,32 +83,21 @@ fn gradients(graph: &Graph) -> FxHashMap<TensorId, Vec<TensorId>> {
 }
 
 /// The optimizer's nodes work on the master, and the weights follow it; what else the update reads, it reads there.
-fn follow_master(mut node: Node, masters: &FxHashMap<TensorId, NewMaster>, nodes: &mut Vec<Node>) {
+fn follow_master(mut node: Node, masters: &FxHashMap<TensorId, TensorId>, nodes: &mut Vec<Node>) {
     if node.pass != Pass::Update {
         return nodes.push(node);
     }
-    let read = node.inputs.iter().filter_map(|input| masters.get(input)?.remainder).collect::<Vec<_>>();
-    node.inputs.retain(|input| !read.contains(input));
     for input in &mut node.inputs {
-        *input = masters.get(input).map_or(*input, |new| new.master);
+        *input = *masters.get(input).unwrap_or(input);
     }
     let back = node.op.update().and_then(|update| {
         let weight = node.outputs[update.weight];
-        let NewMaster { master, .. } = *masters.get(&weight)?;
+        let master = *masters.get(&weight)?;
         node.outputs[update.weight] = master;
-        let Some(remainder) = update.remainder else { return Some(sent(&node, master, weight)) };
-        node.outputs.remove(remainder);
-        node.op = whole(&node.op);
-        let (inputs, outputs) = (smallvec![master], smallvec![weight]);
-        Some(Node { op: Cast { to: DType::Bf16 }.into(), inputs, outputs, ..node.clone() })
+        Some(sent(&node, master, weight))
     });
     nodes.push(node);
     nodes.extend(back);
-}
-
-/// An optimizer of a weight with its remainder, of a whole master.
-pub(crate) fn whole(op: &Op) -> Op {
-    op.keeping_weight(WeightFormat::F32).expect("an optimizer keeps its weight as asked")
 }
 
 /// A transfer in the block and the pass of a node.

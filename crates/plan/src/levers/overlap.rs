@@ -13,7 +13,7 @@
 //! link then carries while the next ones are computed.
 
 use plimsoll_graph::ops::AwaitTransfer;
-use plimsoll_graph::{Access, Graph, MemoryId, Node, Op, Role, Storage, TensorId, TensorIds};
+use plimsoll_graph::{Access, Graph, MemoryId, Node, Op, Pass, Role, Storage, TensorId, TensorIds};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Orders the settled nodes of a program.
@@ -44,25 +44,39 @@ fn reads(node: &Node, id: TensorId) -> bool {
 }
 
 /// What is fetched for a node is on its way while the node before it that needed a fetch still computes.
-fn fetches_ahead(graph: &Graph, nodes: Vec<Node>) -> Vec<Node> {
-    let mut ordered = Vec::<Node>::with_capacity(nodes.len());
+fn fetches_ahead(graph: &Graph, mut nodes: Vec<Node>) -> Vec<Node> {
+    // Indices, which are cheaper to move than nodes.
+    let mut order = Vec::<usize>::with_capacity(nodes.len());
     let mut last_fetch = 0;
     let mut last_fetched = None;
-    for node in nodes {
-        let is_fetch = fetches(graph, &node) && graph[node.outputs[0]].storage == Storage::Transient;
+    for (index, node) in nodes.iter().enumerate() {
+        let is_fetch = fetches(graph, node) && graph[node.outputs[0]].storage == Storage::Transient;
         if !is_fetch {
-            ordered.push(node);
+            order.push(index);
             continue;
         }
         let source = node.inputs[0];
         let needed = last_fetched.replace(node.outputs[0]);
-        let since = &ordered[last_fetch..];
-        let user = needed.and_then(|id| since.iter().position(|n| reads(n, id))).unwrap_or(since.len());
-        let made = since[user..].iter().rposition(|n| n.outputs.contains(&source)).map_or(0, |index| index + 1);
+        let since = &order[last_fetch..];
+        let user = needed.and_then(|id| since.iter().position(|&n| reads(&nodes[n], id))).unwrap_or(since.len());
+        let made = since[user..].iter().rposition(|&n| nodes[n].outputs.contains(&source)).map_or(0, |at| at + 1);
         last_fetch += user + made;
-        ordered.insert(last_fetch, node);
+        order.insert(last_fetch, index);
     }
-    ordered
+    reorder(&mut nodes, order.into_iter());
+    nodes
+}
+
+/// Puts nodes in this order of their indices, each of which is in it once.
+pub(super) fn reorder(nodes: &mut Vec<Node>, order: impl Iterator<Item = usize>) {
+    let taken = || Node {
+        op: AwaitTransfer.into(),
+        inputs: TensorIds::new(),
+        outputs: TensorIds::new(),
+        block: None,
+        pass: Pass::Forward,
+    };
+    *nodes = order.map(|index| std::mem::replace(&mut nodes[index], taken())).collect();
 }
 
 /// What the host computes from what it was sent, and what is sent back of that, is issued when the next tensor is on
@@ -175,20 +189,33 @@ impl Held {
 
 /// The most bytes that a block sends from the device.
 pub(super) fn sent_by_a_block(graph: &Graph, nodes: &[Node]) -> u64 {
-    let mut of_blocks = FxHashMap::<_, u64>::default();
-    for node in nodes.iter().filter(|node| sends(graph, node)) {
-        if let Some(block) = node.block.filter(|_| graph[node.inputs[0]].storage == Storage::Transient) {
-            *of_blocks.entry(block).or_default() += graph[node.inputs[0]].ty.bytes().0;
+    let is_sent = |node: &Node| sends(graph, node) && graph[node.inputs[0]].storage == Storage::Transient;
+    most_of_a_pass(graph, nodes, is_sent)
+}
+
+/// The most bytes of weights that a pass through a block fetches.
+pub(super) fn fetched_by_a_block(graph: &Graph, nodes: &[Node]) -> u64 {
+    let is_weight = |node: &Node| fetches(graph, node) && graph[node.outputs[0]].role == Role::Weight;
+    most_of_a_pass(graph, nodes, is_weight)
+}
+
+/// The most bytes that these transfers move in a pass through a block.
+fn most_of_a_pass(graph: &Graph, nodes: &[Node], is_counted: impl Fn(&Node) -> bool) -> u64 {
+    let mut of_passes = FxHashMap::<_, u64>::default();
+    for node in nodes.iter().filter(|node| is_counted(node)) {
+        if let Some(block) = node.block {
+            let pass = (block, node.pass == Pass::Forward);
+            *of_passes.entry(pass).or_default() += graph[node.inputs[0]].ty.bytes().0;
         }
     }
-    of_blocks.into_values().max().unwrap_or(0)
+    of_passes.into_values().max().unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_graph::TensorType;
     use plimsoll_graph::ops::{Add, Transfer};
-    use plimsoll_graph::{Pass, TensorType};
 
     /// A graph with tensors of these places, all transient, by their index.
     fn graph(places: &[MemoryId]) -> Graph {

@@ -6,7 +6,9 @@
 //!   fp16         weight F16 ◄── cast ◄── master F32 ◄── adamw
 //!   bf16-pure    weight Bf16 ◄── adamw, stochastic rounding
 //! ```
-//! A half of `F16` is no part of a number of single precision, so that its master is whole. Gradients of parameters, statistics of norms, sums and losses are in single precision always, and so are parameters that say so.
+//! A half of `F16` is no part of a number of single precision, so that its master is whole. Gradients of parameters are computed
+//! in single precision (`gradient_precision.rs` says how they are kept). Statistics of norms, sums and losses are in single
+//! precision always, and so are parameters that say so.
 
 use super::{Alternative, Lever};
 use crate::request::Request;

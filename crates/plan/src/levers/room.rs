@@ -11,10 +11,9 @@
 //!
 //! Activations (`activation_offload.rs`) and what optimizers on the host need (`use_room`) move by this one mechanism.
 
-use super::overlap::{computes, fetches, sends, sent_by_a_block};
+use super::overlap::{computes, fetched_by_a_block, fetches, reorder, sends, sent_by_a_block};
 use crate::lifetimes::lifetimes;
-use plimsoll_graph::ops::AwaitTransfer;
-use plimsoll_graph::{Graph, MemoryId, Node, Op, Pass, Program, Storage, TensorId, TensorIds};
+use plimsoll_graph::{Graph, MemoryId, Node, Op, Program, Role, Storage, TensorId};
 use rustc_hash::FxHashSet;
 use std::ops::Range;
 
@@ -27,6 +26,8 @@ pub(super) struct Stay {
     pub(super) since: usize,
     /// Bytes that may move at the same time, these included.
     pub(super) window: u64,
+    /// Bytes below the peak that it leaves free, so that others can be packed around it.
+    pub(super) spared: u64,
 }
 
 /// Bytes on the device at each node of a program.
@@ -96,7 +97,7 @@ impl Room {
     }
 
     fn has(&self, node: usize, stay: &Stay) -> bool {
-        self.live[node] + stay.bytes <= self.peak && self.moving[node] + stay.bytes <= stay.window
+        self.live[node] + stay.bytes + stay.spared <= self.peak && self.moving[node] + stay.bytes <= stay.window
     }
 
     fn occupy(&mut self, node: usize, bytes: u64) {
@@ -112,19 +113,23 @@ pub(super) struct Absent {
 }
 
 /// Awaits what a program sends from the device as late as there is room for it, and fetches what is sent to the device as
-/// early: through as many blocks as have that many bytes together.
+/// early: through as many blocks as have that many bytes together, and weights while the block before theirs is computed.
 pub(super) fn use_room(graph: &mut Graph, index: usize) {
     let program = &graph.programs[index];
     let of_block = sent_by_a_block(graph, &program.nodes);
-    let Transfers { awaited, fetched } = transfers(graph, &program.nodes, of_block);
+    let Transfers { awaited, fetched, are_weights } = transfers(graph, &program.nodes, of_block);
     if awaited.is_empty() && fetched.is_empty() {
         return;
     }
     let begun = blocks_begun(graph, &program.nodes);
-    let is_near = |stay: &Stay, from: usize, to: usize| begun[to] - begun[from] <= stay.bytes / of_block.max(1);
+    let is_near = |stay: &Stay, further: u64, from: usize, to: usize| {
+        begun[to] - begun[from] <= stay.bytes / of_block.max(1) + further
+    };
     let mut room = Room::new(graph, program, std::iter::empty());
-    let ends = room.hold(&awaited, |index, node| is_near(&awaited[index], awaited[index].needed.end - 1, node));
-    let begins = room.fetch(&fetched, |index, node| is_near(&fetched[index], node, fetched[index].needed.start));
+    let ends = room.hold(&awaited, |index, node| is_near(&awaited[index], 0, awaited[index].needed.end - 1, node));
+    let begins = room.fetch(&fetched, |index, node| {
+        is_near(&fetched[index], u64::from(are_weights[index]), node, fetched[index].needed.start)
+    });
     let mut issues = (0..begun.len()).map(|node| Issue { before: node, is_itself: true, node }).collect::<Vec<_>>();
     let moved = awaited.iter().map(|stay| stay.needed.end - 1).zip(ends);
     for (node, before) in moved.chain(fetched.iter().map(|stay| stay.needed.start).zip(begins)) {
@@ -132,18 +137,6 @@ pub(super) fn use_room(graph: &mut Graph, index: usize) {
     }
     issues.sort_unstable();
     reorder(&mut graph.programs[index].nodes, issues.into_iter().map(|issue| issue.node));
-}
-
-/// Puts nodes in this order of their indices, each of which is in it once.
-pub(super) fn reorder(nodes: &mut Vec<Node>, order: impl Iterator<Item = usize>) {
-    let taken = || Node {
-        op: AwaitTransfer.into(),
-        inputs: TensorIds::new(),
-        outputs: TensorIds::new(),
-        block: None,
-        pass: Pass::Forward,
-    };
-    *nodes = order.map(|index| std::mem::replace(&mut nodes[index], taken())).collect();
 }
 
 /// When a node is issued.
@@ -175,18 +168,25 @@ struct Transfers {
     awaited: Vec<Stay>,
     /// Each is needed from right after the node that fetches it.
     fetched: Vec<Stay>,
+    /// Which of those are weights.
+    are_weights: Vec<bool>,
 }
 
 fn transfers(graph: &Graph, nodes: &[Node], of_block: u64) -> Transfers {
     // The node after the last that writes each tensor.
     let (mut after, mut on_the_way) = (vec![0; graph.tensors.len()], FxHashSet::default());
     let mut transfers = Transfers::default();
+    let weights_of_block = fetched_by_a_block(graph, nodes);
     for (index, node) in nodes.iter().enumerate() {
         let is_transient =
             |id: TensorId| graph[id].storage == Storage::Transient && graph[id].memory == MemoryId::DEVICE;
         let stay = |id: TensorId, needed, since| {
             let bytes = graph[id].ty.bytes().0;
-            Stay { bytes, needed, since, window: of_block.max(bytes) }
+            let (of_block, spared) = match graph[id].role {
+                Role::Weight => (of_block.max(weights_of_block), bytes),
+                _ => (of_block, 0),
+            };
+            Stay { bytes, needed, since, window: of_block.max(bytes), spared }
         };
         if let (Op::AwaitTransfer(_), Some(&id)) = (&node.op, node.inputs.first()) {
             if is_transient(id) && on_the_way.contains(&id) {
@@ -194,6 +194,7 @@ fn transfers(graph: &Graph, nodes: &[Node], of_block: u64) -> Transfers {
             }
         } else if fetches(graph, node) && is_transient(node.outputs[0]) {
             transfers.fetched.push(stay(node.outputs[0], index..index, after[node.inputs[0].index()]));
+            transfers.are_weights.push(graph[node.outputs[0]].role == Role::Weight);
         } else if sends(graph, node) {
             on_the_way.insert(node.inputs[0]);
         }
@@ -211,7 +212,7 @@ mod tests {
     }
 
     fn stay(bytes: u64, needed: Range<usize>, window: u64) -> Stay {
-        Stay { bytes, needed, since: 1, window }
+        Stay { bytes, needed, since: 1, window, spared: 0 }
     }
 
     #[test]

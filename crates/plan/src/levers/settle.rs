@@ -5,10 +5,10 @@
 //! before, a result is sent after. `overlap.rs` then orders the nodes so that transfers run while others compute.
 
 use super::offload::sent;
-use super::overlap::overlap;
-use super::room::{reorder, use_room};
+use super::overlap::{overlap, reorder};
+use super::room::use_room;
 use plimsoll_graph::ops::Home;
-use plimsoll_graph::{Access, Graph, MemoryId, Node, Op, Role, Storage, TensorId};
+use plimsoll_graph::{Access, Graph, MemoryId, Node, Op, Pass, Role, Storage, TensorId};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
 
@@ -20,7 +20,13 @@ pub fn settle(graph: &mut Graph) {
             continue;
         }
         let nodes = std::mem::take(&mut graph.programs[index].nodes);
-        let mut settled = Settled { graph, nodes: Vec::with_capacity(nodes.len()), sent: FxHashMap::default() };
+        let mut settled = Settled {
+            graph,
+            nodes: Vec::with_capacity(nodes.len()),
+            sent: FxHashMap::default(),
+            of_block: FxHashMap::default(),
+            block: None,
+        };
         for node in nodes {
             settled.take(node);
         }
@@ -37,6 +43,10 @@ struct Settled<'g> {
     nodes: Vec<Node>,
     /// Single numbers that are in another memory too: sent there, or made there.
     sent: FxHashMap<(TensorId, MemoryId), TensorId>,
+    /// Weights that the block's pass has fetched already.
+    of_block: FxHashMap<TensorId, TensorId>,
+    /// That block, and whether it is passed forward.
+    block: Option<(u32, bool)>,
 }
 
 impl Settled<'_> {
@@ -55,6 +65,8 @@ impl Settled<'_> {
         let mut results = Vec::new();
         for index in 0..node.outputs.len() {
             let output = node.outputs[index];
+            // What is written is no longer what was fetched.
+            self.of_block.remove(&output);
             if self.graph[output].memory == memory {
                 continue;
             }
@@ -76,6 +88,7 @@ impl Settled<'_> {
         match node.op.home() {
             Home::Device => MemoryId::DEVICE,
             Home::Result => memory(node.outputs[0]),
+            Home::Operand(index) => memory(node.inputs[index]),
             Home::Operands | Home::EachOperand => {
                 let is_in = |id: TensorId, other| memory(id) == other || self.sent.contains_key(&(id, other));
                 let mut others = self.graph.memories.ids().filter(|&id| id != MemoryId::DEVICE);
@@ -113,13 +126,28 @@ impl Settled<'_> {
         if let Some(&there) = self.sent.get(&(operand, memory)) {
             return there;
         }
+        if let Some(&there) = self.weights_of_block(node).and_then(|weights| weights.get(&operand)) {
+            return there;
+        }
         let staged = self.staged(operand, memory);
         self.nodes.push(sent(node, operand, staged));
+        if self.graph[operand].role == Role::Weight && memory == MemoryId::DEVICE {
+            self.weights_of_block(node).map(|weights| weights.insert(operand, staged));
+        }
         // A number may stay for all who ask for it; tensors are sent once more, since room is what this is about.
         if self.is_single_number(operand) {
             self.sent.insert((operand, memory), staged);
         }
         staged
+    }
+
+    /// The weights that the pass of the node's block has fetched; `None` outside of blocks, where nodes share no weights.
+    fn weights_of_block(&mut self, node: &Node) -> Option<&mut FxHashMap<TensorId, TensorId>> {
+        let pass = (node.block?, node.pass == Pass::Forward);
+        if self.block.replace(pass) != Some(pass) {
+            self.of_block.clear();
+        }
+        Some(&mut self.of_block)
     }
 
     /// Whether it is one number that is written once in a program.

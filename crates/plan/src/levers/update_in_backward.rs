@@ -8,6 +8,7 @@
 //! ```
 
 use super::Lever;
+use super::copies::Copies;
 use crate::base_graph::{Programs, built};
 use crate::request::{PlanError, Request};
 use crate::settings::{Excluded, Levers, Precision, Settings};
@@ -73,15 +74,12 @@ fn micro_steps(graph: &Graph) -> Vec<usize> {
 /// Gives a program transients of its own in place of the gradients and of those of the update, which begins at node
 /// `joined`: a transient tensor belongs to one program.
 fn separate(graph: &mut Graph, nodes: &mut [Node], joined: usize, gradients: &FxHashSet<TensorId>) {
-    let mut copies = FxHashMap::default();
+    let mut copies = Copies::default();
     for (index, node) in nodes.iter_mut().enumerate() {
         for id in node.inputs.iter_mut().chain(&mut node.outputs) {
             let shared = gradients.contains(id) || index >= joined && graph[*id].storage == Storage::Transient;
             if shared {
-                *id = *copies.entry(*id).or_insert_with(|| {
-                    let tensor = graph[*id].clone();
-                    graph.tensor(tensor.name, tensor.ty, tensor.role, tensor.storage)
-                });
+                *id = copies.of(graph, *id);
             }
         }
     }

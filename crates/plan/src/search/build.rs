@@ -6,7 +6,7 @@ use crate::base_graph::{Programs, built};
 use crate::candidate::{Candidate, settings};
 use crate::levers::{attention_rows, head_chunk, update_in_backward_excluded};
 use crate::request::{PlanError, Request};
-use crate::settings::{Kept, Settings};
+use crate::settings::{HostShare, Kept, Settings};
 use plimsoll_graph::Graph;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,7 @@ impl<'r> Builder<'r> {
 
     /// The settings of a micro-batch that neither recompute nor offload.
     pub(crate) fn plain(&self, micro_batch: usize) -> Settings {
-        settings(self.request, micro_batch, 0.0, scratches(self.request, micro_batch)[0], Kept::ALL)
+        settings(self.request, micro_batch, HostShare::NONE, scratches(self.request, micro_batch)[0], Kept::ALL)
     }
 
     /// The graph of a candidate. Errors: levers that exclude each other, a model that can't be built.
@@ -41,7 +41,7 @@ impl<'r> Builder<'r> {
         attention_rows(&mut graph, settings.levers.attention_rows);
         head_chunk(&mut graph, settings.head_chunk);
         settings.levers.pull_order(&mut graph)?;
-        settings.levers.pull_places(&mut graph);
+        settings.levers.pull_places_of(&mut graph, programs == Programs::All);
         Ok(Candidate { settings, graph })
     }
 

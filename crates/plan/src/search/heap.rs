@@ -7,6 +7,7 @@
 //!   packed     it is the answer: no bound that is left is lower
 //! ```
 //!
+//! The host updates while the next step begins, unless only without that a point's bytes on the host fit.
 //! A point costs as much as its predicted step or that of a point which does less, whichever is longer: so costs depend
 //! on no budget, and the lowest one that fits in a budget is no lower than the lowest that fits in a larger one. A point
 //! enters the heap when its neighbors below, which cost no more, are rejected. Points come out a few at a time and all threads work on them; how many does not
@@ -21,7 +22,7 @@ use crate::base_graph::Programs;
 use crate::candidate::{Candidate, predicted_step};
 use crate::layout::{Layout, at_least};
 use crate::request::{PlanError, Request};
-use crate::settings::Settings;
+use crate::settings::{Levers, Settings};
 use plimsoll_graph::{MemoryId, MemorySet, PerMemory};
 use plimsoll_units::{Bytes, Seconds};
 use rayon::prelude::*;
@@ -73,8 +74,17 @@ struct PointBound {
 #[derive(Clone, Copy)]
 pub(super) struct Roomy {
     pub(super) point: Point,
-    /// The part of the budget that it leaves, or its shortfall as a negative number.
-    pub(super) room: f64,
+    pub(super) room: Room,
+}
+
+/// What a point leaves of the budget. Of two points that leave as much of the scarcest memory, the one that leaves more of
+/// the others has more room.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+pub(super) struct Room {
+    /// The smallest part of any limit that is left, or the shortfall as a negative number.
+    pub(super) least: f64,
+    /// The sum of these parts over all limits; 0 if the point falls short.
+    all: f64,
 }
 
 /// What is known of a point whose graph was built.
@@ -84,6 +94,8 @@ struct Timed {
     step: Seconds,
     /// Whether the bytes that are live at once fit.
     may_fit: bool,
+    /// Whether they fit only if the host updates at the end of a step.
+    host_update_at_end: bool,
 }
 
 impl Bounded {
@@ -96,7 +108,11 @@ impl Bounded {
             let lacking =
                 short.iter().filter(|(_, short)| **short > Bytes::ZERO).map(|(id, _)| id).collect::<MemorySet>();
             bounds.push(PointBound { cost, lacking });
-            let room = if lacking.is_empty() { room(&request.budget, &needed) } else { -shortfall(&short) };
+            let room = if lacking.is_empty() {
+                Room::of(&request.budget, &needed)
+            } else {
+                Room { least: -shortfall(&short), all: 0.0 }
+            };
             if roomiest.len() < FEW || room > roomiest[FEW - 1].room {
                 let index = roomiest.partition_point(|other| other.room >= room);
                 roomiest.insert(index, Roomy { point, room });
@@ -113,10 +129,15 @@ impl Bounded {
     }
 }
 
-/// The smallest part of any limit that is left if the limits have to be as large as this.
-fn room(budget: &Budget, needed: &PerMemory<Bytes>) -> f64 {
-    let left = |id| Some(1.0 - needed[id].as_f64() / budget.own(id)?.as_f64().max(1.0));
-    needed.ids().filter_map(left).fold(1.0, f64::min)
+impl Room {
+    /// What is left if the limits have to be as large as this.
+    fn of(budget: &Budget, needed: &PerMemory<Bytes>) -> Self {
+        let left = |id| Some(1.0 - needed[id].as_f64() / budget.own(id)?.as_f64().max(1.0));
+        needed.ids().filter_map(left).fold(Self { least: 1.0, all: 0.0 }, |room, left| Self {
+            least: room.least.min(left),
+            all: room.all + left,
+        })
+    }
 }
 
 /// What a plan costs in the comparison with others.
@@ -174,7 +195,8 @@ impl<'b, 'r> Search<'b, 'r> {
     /// The points with the most room.
     pub(super) fn roomiest(&self) -> Vec<Roomy> {
         let mut roomiest = self.bounded.iter().flat_map(|bounded| bounded.roomiest.iter().copied()).collect::<Vec<_>>();
-        roomiest.sort_by(|a, b| b.room.total_cmp(&a.room).then(a.point.cmp(&b.point)));
+        let more_room = |a: &Roomy, b: &Roomy| b.room.partial_cmp(&a.room).expect("budgets are numbers");
+        roomiest.sort_by(|a, b| more_room(a, b).then(a.point.cmp(&b.point)));
         roomiest.truncate(FEW);
         roomiest
     }
@@ -184,7 +206,7 @@ impl<'b, 'r> Search<'b, 'r> {
         let request = self.builder.request;
         let mut fitting = Vec::new();
         for Roomy { point, .. } in self.roomiest() {
-            let candidate = self.builder.candidate(self.settings(point), Programs::All)?;
+            let candidate = self.builder.candidate(self.timed_settings(point)?, Programs::All)?;
             if let Some(layout) = Layout::packed_within(request, &candidate.graph) {
                 let step = self.time(point)?.step;
                 let cost = cost(step, self.of(point).profile.uses_of_host(point));
@@ -194,8 +216,18 @@ impl<'b, 'r> Search<'b, 'r> {
         Ok(fitting.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost)))
     }
 
-    pub(super) fn settings(&self, point: Point) -> Settings {
+    fn settings(&self, point: Point) -> Settings {
         self.of(point).profile.settings(self.builder.request, point)
+    }
+
+    /// The settings that are timed as a point.
+    fn timed_settings(&self, point: Point) -> Result<Settings, PlanError> {
+        Ok(with_host_update(self.settings(point), self.time(point)?.host_update_at_end))
+    }
+
+    /// The settings of a point that take the least memory.
+    pub(super) fn smallest_settings(&self, point: Point) -> Settings {
+        with_host_update(self.settings(point), true)
     }
 
     fn of(&self, point: Point) -> &Bounded {
@@ -254,7 +286,7 @@ impl<'b, 'r> Search<'b, 'r> {
             let may_fit = matches!(closer.stage, Stage::Bounded) || self.time(point)?.may_fit;
             return Ok(if may_fit { Outcome::Waits(closer) } else { Outcome::Rejected(point) });
         };
-        let candidate = self.builder.candidate(self.settings(point), Programs::All)?;
+        let candidate = self.builder.candidate(self.timed_settings(point)?, Programs::All)?;
         Ok(match Layout::within(request, &candidate.graph) {
             Some(layout) => Outcome::Fits(Box::new(Best { candidate, layout, step, cost: waiting.cost })),
             None => Outcome::Rejected(point),
@@ -280,17 +312,34 @@ impl<'b, 'r> Search<'b, 'r> {
         if let Some(known) = self.timed().get(&point) {
             return Ok(*known);
         }
-        let request = self.builder.request;
-        let candidate = self.builder.candidate(self.settings(point), Programs::OfStep)?;
-        let may_fit =
-            self.of(point).open(point).is_some() && request.budget.holds(&at_least(&candidate.graph, &request.targets));
-        let known = Timed { step: predicted_step(request, &candidate), may_fit };
+        let (request, is_open) = (self.builder.request, self.of(point).open(point).is_some());
+        let lacking = |candidate: &Candidate| request.budget.lacking(&at_least(&candidate.graph, &request.targets));
+        let fits = |lacking: &PerMemory<Bytes>| lacking.values().all(|lacking| *lacking == Bytes::ZERO);
+        // Where a step has several micro-batches, gradients outlive it anyway.
+        let settings = self.settings(point);
+        let may_be_at_end = is_open && settings.micro_batch == request.global_batch;
+        let if_later = self.of(point).profile.host_bytes_if_updated_later(point);
+        let mut host_update_at_end = may_be_at_end && request.budget.host().is_some_and(|host| if_later > host.0);
+        let mut candidate = self.builder.candidate(with_host_update(settings, host_update_at_end), Programs::OfStep)?;
+        let first = lacking(&candidate);
+        let mut may_fit = is_open && fits(&first);
+        if may_be_at_end && !host_update_at_end && !may_fit && first[MemoryId::DEVICE] == Bytes::ZERO {
+            let at_end = self.builder.candidate(self.smallest_settings(point), Programs::OfStep)?;
+            if fits(&lacking(&at_end)) {
+                (candidate, may_fit, host_update_at_end) = (at_end, true, true);
+            }
+        }
+        let known = Timed { step: predicted_step(request, &candidate), may_fit, host_update_at_end };
         Ok(*self.timed().entry(point).or_insert(known))
     }
 
     fn timed(&self) -> std::sync::MutexGuard<'_, FxHashMap<Point, Timed>> {
         self.timed.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn with_host_update(settings: Settings, host_update_at_end: bool) -> Settings {
+    Settings { levers: Levers { host_update_at_end, ..settings.levers }, ..settings }
 }
 
 /// A point in the heap.

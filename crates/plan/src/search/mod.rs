@@ -138,8 +138,8 @@ fn fits_at(request: &Request, fineness: Fineness) -> Result<bool, PlanError> {
     let builder = Builder::new(request);
     let search = Search::new(&builder, fineness)?;
     let mut nearest = None::<(f64, Candidate)>;
-    for Roomy { point, .. } in search.roomiest().into_iter().filter(|roomy| roomy.room >= 0.0) {
-        let candidate = builder.candidate(search.settings(point), Programs::All)?;
+    for Roomy { point, .. } in search.roomiest().into_iter().filter(|roomy| roomy.room.least >= 0.0) {
+        let candidate = builder.candidate(search.smallest_settings(point), Programs::All)?;
         match Layout::attempt(request, &candidate.graph) {
             Attempt::Fits(_) => return Ok(true),
             Attempt::Near(lacking) => {
@@ -197,7 +197,7 @@ fn misfit(search: &Search) -> Result<Misfit, PlanError> {
 fn smallest(search: &Search) -> Result<Plan, PlanError> {
     let (builder, request) = (search.builder, search.builder.request);
     let plan = |Roomy { point, .. }: Roomy| {
-        let plan = plan_candidate(request, &builder.candidate(search.settings(point), Programs::All)?);
+        let plan = plan_candidate(request, &builder.candidate(search.smallest_settings(point), Programs::All)?);
         Ok((shortfall(&request.budget.lacking(&plan.arenas())), plan.host(), plan))
     };
     let plans = search.roomiest().into_par_iter().map(plan).collect::<Result<Vec<_>, PlanError>>()?;

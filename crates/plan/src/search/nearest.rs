@@ -66,6 +66,9 @@ pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanErro
         let [together, mut rounding, host, adapters] = <[_; 4]>::try_from(kinds).expect("a list for each kind");
         if nearest.is_empty() && together.is_empty() && rounding.is_empty() {
             rounding = of_kind(rounding_together(request))?;
+            // The others are the same levers in other combinations: as few as are enough, the one of the shortest step.
+            rounding.sort_by_key(|nearest| nearest.changes.len());
+            rounding.truncate(1);
         }
         nearest.extend([together, rounding].into_iter().flatten());
         let none_keeps_the_model = nearest.is_empty();

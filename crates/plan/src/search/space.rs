@@ -2,15 +2,17 @@
 //! also fits in a larger one, and a larger budget can't make a plan worse.
 //!
 //! ```text
-//!   micro-batch × share of the optimizer on the host × recompute step × offloaded blocks × rows of scratch
+//!   micro-batch × share of the state on the host × recompute step × offloaded blocks × rows of scratch
 //! ```
+//!
+//! Trained weights rest on the host only where all of the optimizer is: they are a smaller part of the state, and cost more.
 //!
 //! Each axis has few steps: finer ones change a predicted step by at most a percent or two, which is less than the error
 //! of a prediction: 11 to 35 % on cards that were not calibrated (`bench/results/2026-11-26-h200.md`).
 
-use crate::levers::{ATTENTION_ROW_CHOICES, SCRATCHES, blocks_of, divisors, head_chunk_choices, moved};
+use crate::levers::{ATTENTION_ROW_CHOICES, SCRATCHES, blocks_of, divisors, head_chunk_choices, moved, resting};
 use crate::request::Request;
-use crate::settings::{Level, Recompute};
+use crate::settings::{HostShare, Level, Recompute};
 use plimsoll_graph::Graph;
 
 /// How many steps the axes have at most.
@@ -18,6 +20,8 @@ use plimsoll_graph::Graph;
 pub(crate) struct Fineness {
     /// Of the share of the optimizer on the host.
     pub(super) shares: usize,
+    /// Of the share of the weights on the host.
+    pub(super) weights: usize,
     /// Of the number of offloaded blocks.
     pub(super) offloads: usize,
     /// Of what is recomputed, besides whole levels.
@@ -26,9 +30,9 @@ pub(crate) struct Fineness {
 
 impl Fineness {
     /// For the plan of a run.
-    pub(super) const PLAN: Self = Self { shares: 16, offloads: 16, recompute: 24 };
+    pub(super) const PLAN: Self = Self { shares: 16, weights: 4, offloads: 16, recompute: 24 };
     /// For a hint.
-    pub(super) const HINT: Self = Self { shares: 4, offloads: 1, recompute: 0 };
+    pub(super) const HINT: Self = Self { shares: 4, weights: 2, offloads: 1, recompute: 0 };
 }
 
 /// One configuration, by its index on each axis.
@@ -67,8 +71,8 @@ impl Point {
 pub(crate) struct Space {
     /// Samples that pass through the model at a time, ascending.
     pub(crate) micro_batches: Vec<usize>,
-    /// Parts of the parameters, from 0 to 1, whose optimizer is on the host, ascending.
-    pub(crate) shares: Vec<f64>,
+    /// Shares of the state that are on the host, ascending.
+    pub(crate) shares: Vec<HostShare>,
     /// Numbers of blocks whose kept activations wait on the host, ascending.
     pub(crate) offloads: Vec<usize>,
 }
@@ -103,19 +107,36 @@ pub(crate) fn micro_batches(request: &Request) -> Vec<usize> {
     all.into_iter().enumerate().filter(|(i, _)| i % stride == 0 || *i == last).map(|(_, d)| d).collect()
 }
 
-/// Of shares that move the same parameters only the largest is kept.
-fn shares(request: &Request, fineness: Fineness, graph: &Graph) -> Vec<f64> {
-    match (request.levers.optimizer_offload, request.budget.host()) {
+/// First more and more of the optimizer, then more and more of the weights. A request that keeps a part of the optimizer on the
+/// device keeps trained weights there too, unless it says otherwise: a weight on the host is updated there.
+fn shares(request: &Request, fineness: Fineness, graph: &Graph) -> Vec<HostShare> {
+    let levers = &request.levers;
+    // Moving a tensor within one memory frees nothing.
+    let is_apart = request.budget.host().is_some();
+    let of = |asked: Option<f64>, steps: usize, moves: &dyn Fn(f64) -> usize| match (asked, is_apart) {
         (Some(share), _) => vec![share],
-        // Moving a tensor within one memory frees nothing.
-        (None, None) => vec![0.0],
-        (None, Some(_)) => {
-            let steps = fineness.shares;
-            let all = (0..=steps).map(|step| step as f64 / steps as f64).collect::<Vec<_>>();
-            let moves = |share: &f64| moved(graph, *share).len();
-            all.chunk_by(|a, b| moves(a) == moves(b)).filter_map(|alike| alike.last().copied()).collect()
-        }
-    }
+        (None, false) => vec![0.0],
+        (None, true) => parts(steps, moves),
+    };
+    let optimizers = of(levers.optimizer_offload, fineness.shares, &|part| moved(graph, part, |_| false).len());
+    let is_mostly_frozen = 2 * graph.trained_parameter_count() < graph.parameter_count();
+    let weights = match levers.weight_offload {
+        None if !is_mostly_frozen && optimizers.last() != Some(&1.0) => vec![0.0],
+        asked => of(asked, fineness.weights, &|part| resting(graph, part).len()),
+    };
+    // Frozen weights may rest on the host whatever trains.
+    let with_weights = if is_mostly_frozen { optimizers.first() } else { optimizers.last() };
+    let of_optimizer = optimizers.iter().map(|&optimizer| HostShare { optimizer, weights: weights[0] });
+    let of_weights = with_weights
+        .into_iter()
+        .flat_map(|&optimizer| weights[1..].iter().map(move |&weights| HostShare { optimizer, weights }));
+    of_optimizer.chain(of_weights).collect()
+}
+
+/// Parts from 0 to 1 in so many steps; of those that move as much, the largest.
+fn parts(steps: usize, moves: &dyn Fn(f64) -> usize) -> Vec<f64> {
+    let all = (0..=steps).map(|step| step as f64 / steps as f64).map(|part| (part, moves(part))).collect::<Vec<_>>();
+    all.chunk_by(|a, b| a.1 == b.1).filter_map(|alike| alike.last()).map(|(part, _)| *part).collect()
 }
 
 fn offloads(request: &Request, fineness: Fineness) -> Vec<usize> {

@@ -31,8 +31,9 @@ fn a_finer_grid_gains_little() {
             let search = Search::new(&builder, fineness).expect("a sensible request");
             search.cheapest().expect("a sensible request").expect("enough memory").step.0
         };
-        let Fineness { shares, offloads, recompute } = Fineness::PLAN;
-        let finer = Fineness { shares: 2 * shares, offloads: 2 * offloads, recompute: 2 * recompute };
+        let Fineness { shares, weights, offloads, recompute } = Fineness::PLAN;
+        let finer =
+            Fineness { shares: 2 * shares, weights: 2 * weights, offloads: 2 * offloads, recompute: 2 * recompute };
         let gain = 1.0 - step(finer) / step(Fineness::PLAN);
         assert!(gain < 0.015, "{:.2} %: {:?}", 100.0 * gain, request.model);
     }

@@ -3,6 +3,7 @@
 mod base_weights;
 mod chosen;
 mod effects;
+mod engines;
 mod memories;
 mod packing;
 mod plans;

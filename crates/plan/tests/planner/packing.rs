@@ -2,7 +2,7 @@
 //! Settings are drawn from all that there are, the same ones every time.
 
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::ops::{GradientFormat, StateFormat};
 use plimsoll_graph::{Graph, Lengths, MemoryId, Targets};
 use plimsoll_plan::{
     Average, Level, Levers, Machine, NodeSet, Plan, Precision, Rates, Recompute, Request, Settings, default_head_chunk,
@@ -14,6 +14,11 @@ use std::time::Instant;
 const MOST: f64 = 1.002;
 /// Those few may be that are the hardest to pack: large models whose optimizer and activations are on the host.
 const MOST_OF_HARDEST: f64 = 1.012;
+/// The same where weights are on the host, or gradients are rounded after they are computed: a few tensors, each as large as a
+/// good part of the arena, follow each other.
+const MOST_WITH_COPIES: f64 = 1.2;
+/// And most of those.
+const MOST_WITH_FEW_COPIES: f64 = 1.02;
 
 /// The whole run of a preset with some setting of the levers, and its plan.
 struct Drawn {
@@ -94,6 +99,9 @@ fn draw_levers(blocks: usize, dice: &mut Dice) -> Levers {
         update_in_backward: dice.pick(&[true, false]),
         activation_offload: dice.pick(&[0, 0, 1, 9]),
         optimizer_offload: dice.pick(&[0.0, 0.0, 0.5, 1.0]),
+        weight_offload: dice.pick(&[0.0, 0.0, 0.4, 1.0]),
+        gradients: GradientFormat::F32,
+        host_update_at_end: false,
     }
 }
 
@@ -101,7 +109,8 @@ fn draw_levers(blocks: usize, dice: &mut Dice) -> Levers {
 fn draw(preset: &str, number: u64) -> Option<Drawn> {
     let mut dice = Dice(number);
     let request = draw_request(preset, &mut dice);
-    let levers = draw_levers(request.model.blocks(), &mut dice);
+    let gradients = if number % 3 == 2 { GradientFormat::Bf16 } else { GradientFormat::F32 };
+    let levers = Levers { gradients, ..draw_levers(request.model.blocks(), &mut dice) };
     let micro_batch = request.micro_batch.expect("it was just drawn");
     let rows = micro_batch * request.target_len.unwrap_or(request.seq_len);
     let device = request.targets.device.kind();
@@ -118,9 +127,15 @@ fn assert_packed_tightly(preset: &str, numbers: std::ops::Range<u64>) -> usize {
     for number in numbers {
         let Some(drawn) = draw(preset, number) else { continue };
         let (ratio, settings) = (drawn.ratio(), drawn.settings);
-        assert!(ratio <= MOST_OF_HARDEST, "{preset}, number {number}: {ratio} x the lower bound with {settings:?}");
+        let has_copies = settings.levers.weight_offload > 0.0 || settings.levers.gradients != GradientFormat::F32;
+        let most = if has_copies { MOST_WITH_COPIES } else { MOST_OF_HARDEST };
+        assert!(ratio <= most, "{preset}, number {number}: {ratio} x the lower bound with {settings:?}");
         assert_eq!(validate(&drawn.plan), Ok(()), "{preset}, number {number}");
-        hard += usize::from(ratio > MOST);
+        let is_hard = ratio > if has_copies { MOST_WITH_FEW_COPIES } else { MOST };
+        if is_hard {
+            println!("{preset}, number {number}: {ratio} x the lower bound with {settings:?}");
+        }
+        hard += usize::from(is_hard);
     }
     hard
 }
@@ -128,7 +143,7 @@ fn assert_packed_tightly(preset: &str, numbers: std::ops::Range<u64>) -> usize {
 /// A single tensor is several thousandths of so small an arena.
 #[test]
 fn the_smallest_presets_are_packed_tightly() {
-    assert_eq!(assert_packed_tightly("nano", 0..300), 0);
+    assert!(assert_packed_tightly("nano", 0..300) < 6);
     assert_eq!(assert_packed_tightly("t5-nano", 0..100), 0);
 }
 

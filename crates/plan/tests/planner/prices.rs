@@ -1,8 +1,10 @@
 //! What is predicted of time and told of memory, against arithmetic that is done here by hand.
 
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::ops::{Add, Linear, Transfer, WeightLayout};
-use plimsoll_graph::{DType, DeviceKind, MemoryId, Op, Optimizer, Storage, Targets, TensorId};
+use plimsoll_graph::ops::{Add, ExpertLinear, Linear, Transfer, WeightLayout};
+use plimsoll_graph::{
+    DType, DeviceKind, Io, MemoryId, Op, Optimizer, Products, Storage, Targets, TensorId, TensorType,
+};
 use plimsoll_plan::{
     Budget, Level, LeverRequest, Machine, Plan, PlannedProgram, PlannedTensor, Rates, Recompute, Request, Sample, Step,
     Work, card, moment_of_peak, search,
@@ -16,6 +18,9 @@ const RATES: Rates = Rates {
     product_flops_per_s: 50.0,
     f16_flops_per_s: 200.0,
     bf16_flops_per_s: 400.0,
+    without_library: 0.5,
+    attention: 0.25,
+    multiprocessors: 3,
     bytes_per_s: 10.0,
     transfer_bytes_per_s: 4.0,
     overlaps_transfers: false,
@@ -27,7 +32,7 @@ const RATES: Rates = Rates {
 fn a_node_takes_the_longer_of_its_operations_and_its_bytes_and_its_launch() {
     let machine = Machine::of_rates(RATES);
     let seconds = |op: Op, dtype, flops, bytes| {
-        machine.node(&op, Work { device: DeviceKind::Cpu, dtype, flops, bytes, operands: 1 })
+        machine.node(&op, Work { device: DeviceKind::Cpu, dtype, flops, bytes, operands: 1, blocks: 0 })
     };
     for (dtype, flops, bytes, expected) in [
         (DType::F32, 1_000, 20, 0.25 + 10.0),
@@ -43,7 +48,7 @@ fn a_node_takes_the_longer_of_its_operations_and_its_bytes_and_its_launch() {
     assert_eq!(seconds(linear.into(), DType::F16, 1_000, 20), 0.25 + 5.0);
     // Bytes moved are read here and written there, and each passes once.
     assert_eq!(seconds(Transfer.into(), DType::F32, 0, 60), 0.25 + 7.5);
-    let work = Work { device: DeviceKind::Cpu, dtype: DType::F32, flops: 1_000_000, bytes: 60, operands: 1 };
+    let work = Work { device: DeviceKind::Cpu, dtype: DType::F32, flops: 1_000_000, bytes: 60, operands: 1, blocks: 0 };
     assert_eq!(machine.on_host(&Add.into(), work), 30.0, "on a card's host its memory is the limit");
     let Work { dtype, flops, bytes, .. } = work;
     let sample = |device| Sample { device, op: "add".to_owned(), dtype, flops, bytes, operands: 1, seconds: 0.5 };
@@ -53,34 +58,64 @@ fn a_node_takes_the_longer_of_its_operations_and_its_bytes_and_its_launch() {
     assert_eq!(on_host(DeviceKind::Cuda), 60.0, "a card's samples say nothing of it");
 }
 
-/// Figures from the makers' pages, times the parts of them that large products (0.55 on tensor cores, 0.4 outside of them)
-/// and copies (0.8) reach.
+/// Figures from the makers' pages, times the parts of them that large products (those of `rates.csv` on tensor cores, 0.4
+/// outside of them) and copies (0.8) reach.
 #[test]
 fn a_card_reaches_a_part_of_its_figures_on_paper() {
     let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-3;
     let rates = |name| Rates::of_card(card(name).expect("a known card"));
     let rtx = rates("rtx 3070");
     assert!(near(rtx.bytes_per_s, 358.4e9) && near(rtx.flops_per_s, 8.12e12), "{rtx:?}");
-    assert!(near(rtx.f16_flops_per_s, 22.33e12) && near(rtx.bf16_flops_per_s, 22.33e12), "{rtx:?}");
+    assert!(near(rtx.f16_flops_per_s, 0.87 * 40.6e12) && near(rtx.bf16_flops_per_s, 0.87 * 40.6e12), "{rtx:?}");
     assert!(near(rtx.transfer_bytes_per_s, 25.2e9), "16 lanes of the fourth generation: {rtx:?}");
     assert!(near(rtx.host_bytes_per_s, 40.96e9) && rtx.overlaps_transfers, "{rtx:?}");
     let v100 = rates("v100 sxm2 32gb");
-    assert!(near(v100.f16_flops_per_s, 68.75e12) && near(v100.bf16_flops_per_s, 6.28e12), "{v100:?}");
+    assert_eq!([v100.f16_flops_per_s, v100.bf16_flops_per_s], [v100.flops_per_s; 2], "no kernels for its tensor cores");
     assert!(near(v100.transfer_bytes_per_s, 12.6e9), "16 lanes of the third generation: {v100:?}");
+    let by_library = Rates::of_products(card("v100 sxm2 32gb").expect("a known card"), Products::CublasLt, false);
+    assert!(near(by_library.f16_flops_per_s, 0.7 * 125e12) && near(by_library.bf16_flops_per_s, 6.28e12));
     let gtx = rates("gtx 1070");
     assert_eq!([gtx.f16_flops_per_s, gtx.bf16_flops_per_s], [gtx.flops_per_s; 2], "no tensor cores");
 }
 
 #[test]
 fn tf32_changes_the_rate_of_products_in_single_precision_alone() {
-    for (name, product_flops_per_s) in [("rtx 3070", 0.55 * 20.3e12), ("a100", 0.55 * 156e12), ("v100", 0.4 * 15.7e12)]
-    {
+    for (name, product_flops_per_s) in [("rtx 3070", 0.87 * 20.3e12), ("a100", 0.6 * 156e12), ("v100", 0.4 * 15.7e12)] {
         let card = card(name).expect("a known card");
-        let (without, with) = (Rates::of_card(card), Rates::of_card(card).in_tf32(card));
+        let (without, with) = (Rates::of_card(card), Rates::of_products(card, Products::Kernels, true));
         assert_eq!(without.product_flops_per_s, without.flops_per_s);
         assert!((with.product_flops_per_s / product_flops_per_s - 1.0).abs() < 1e-9, "{name}: {with:?}");
         assert_eq!(Rates { product_flops_per_s: without.product_flops_per_s, ..with }, without);
     }
+}
+
+/// 4 blocks on 3 multiprocessors take two waves, of which the second is a third full. `RATES` has 100 operations a second
+/// outside of tensor cores.
+#[test]
+fn products_on_tensor_cores_wait_for_their_last_wave() {
+    let machine = Machine::of_rates(RATES);
+    let work = |dtype, blocks| Work { device: DeviceKind::Cuda, dtype, flops: 1_200, bytes: 20, operands: 1, blocks };
+    let seconds = |op: &Op, dtype, blocks| machine.node(op, work(dtype, blocks)) - RATES.node_s;
+    let linear = Op::from(Linear { layout: WeightLayout::InOut, bias: false });
+    for (blocks, expected) in [(0, 3.0), (1, 9.0), (3, 3.0), (4, 4.5), (6, 3.0), (2_999_999, 3.0)] {
+        let found = seconds(&linear, DType::Bf16, blocks);
+        assert!((found / expected - 1.0).abs() < 1e-5, "{blocks} blocks: {found}");
+    }
+    assert_eq!(seconds(&linear, DType::F32, 4), 24.0, "not on tensor cores");
+    assert_eq!(seconds(&Add.into(), DType::Bf16, 4), 3.0, "not a product");
+    let of_experts = ExpertLinear { layout: WeightLayout::InOut, bias: false };
+    assert_eq!(seconds(&of_experts.into(), DType::Bf16, 3), 6.0, "no library computes it");
+}
+
+/// A product's blocks are counted on a card only, and are those of its tiles of 128 x 128.
+#[test]
+fn blocks_of_a_product_are_those_of_its_tiles() {
+    let [x, weight] = [&[4, 1024, 768][..], &[768, 3072]].map(|shape| TensorType::f32(shape).with_dtype(DType::Bf16));
+    let linear = Op::from(Linear { layout: WeightLayout::InOut, bias: false });
+    let types = [&x, &weight];
+    let results = linear.infer(&types).expect("types of a linear layer");
+    let blocks = |targets: Targets| Work::of(&linear, &Io::new(types, &results), &targets.device).blocks;
+    assert_eq!([blocks(Targets::cuda((8, 9), 2)), blocks(Targets::cpu(2))], [32 * 24, 0]);
 }
 
 #[test]

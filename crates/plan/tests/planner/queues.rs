@@ -72,7 +72,7 @@ fn a_step_takes_as_long_as_its_queues_and_waits_say() {
         ([0.5, 0.5], false),
     ] {
         let found = found(offload, clips, &machine);
-        let kinds = [ProgramKind::MicroStep, ProgramKind::Update];
+        let kinds = [found.graph.first_of_step(), ProgramKind::Update];
         let programs = found.plan.programs.iter().filter(|program| kinds.contains(&program.name.kind));
         let scheduled = programs.map(|program| carried_out(&machine, &found.plan, program).0).sum::<f64>();
         let ratio = found.step.0 / scheduled;
@@ -105,11 +105,12 @@ fn what_comes_back_within_a_budget_takes_as_long_as_is_predicted() {
             levers: LeverRequest { precision: Precision::Bf16, ..LeverRequest::default() },
             ..Request::new(model_config, Targets::cuda(card.compute_capability, 8), machine.clone())
         };
-        let Found { plan, settings, step, .. } = search(&request).expect("a sensible request").expect("enough memory");
+        let Found { graph, plan, settings, step, .. } =
+            search(&request).expect("a sensible request").expect("enough memory");
         let levers = settings.levers;
         assert!(levers.activation_offload > 0 || levers.optimizer_offload > 0.0, "{model}, {mib} MiB: {settings:?}");
         let repeats = [
-            (ProgramKind::MicroStep, 1),
+            (graph.first_of_step(), 1),
             (ProgramKind::MicroStepAdd, global_batch / settings.micro_batch - 1),
             (ProgramKind::Update, 1),
         ];
@@ -118,7 +119,7 @@ fn what_comes_back_within_a_budget_takes_as_long_as_is_predicted() {
         };
         let scheduled = repeats.into_iter().map(of_program).sum::<f64>();
         let ratio = step.0 / scheduled;
-        assert!((ratio - 1.0).abs() < 0.02, "{model}, {mib} MiB: predicted {ratio} of {scheduled} s");
+        assert!((ratio - 1.0).abs() < 0.03, "{model}, {mib} MiB: predicted {ratio} of {scheduled} s");
     }
 }
 
@@ -171,6 +172,31 @@ fn the_gradient_of_embeddings_is_added_to_where_it_lies() {
     let back = back.map(|&id| plan[id].ty.bytes().0).sum::<u64>();
     let table = added.iter().map(|(step, _)| plan[step.outputs[0]].ty.bytes().0).max().expect("there are some");
     assert!(back < table / 1000, "{back} of {table} bytes come back");
+}
+
+/// The host updates weights while the next step passes forward, each before the block that needs it.
+#[test]
+fn the_host_s_updates_are_hidden_behind_the_next_forward_pass() {
+    let machine = Machine::of_rates(Rates::of_card(card("3090").expect("a known card")));
+    let Found { plan, .. } = found([1.0, 0.0], true, &machine);
+    let program = plan.program(ProgramKind::HostUpdateAndMicroStep).expect("the host updates");
+    let (ends, _) = ends(&machine, &plan, program);
+    let takes = |is_counted: &dyn Fn(&Step) -> bool| {
+        program.steps.iter().filter(|step| is_counted(step)).map(|step| seconds(&machine, &plan, step)).sum::<f64>()
+    };
+    let is_update = |step: &Step| step.op.update().is_some();
+    let is_forward = |step: &Step| step.pass == Pass::Forward && plan.queue(step) == Queue::Device;
+    assert!(program.steps.iter().filter(|step| is_update(step)).all(|step| step.memory == MemoryId::HOST));
+    let (updates, forward) = (takes(&is_update), takes(&is_forward));
+    let last = program.steps.iter().rposition(is_forward).expect("a forward pass");
+    // The updates of embeddings, a third of them, come before the first block.
+    let hidden = (updates + forward - ends[last]) / forward;
+    assert!(hidden > 0.6, "{hidden} is hidden of {forward} s forward, behind {updates} s of updates");
+    let is_later = |program: &&PlannedProgram| {
+        matches!(program.name.kind, ProgramKind::HostUpdateAndMicroStep | ProgramKind::HostUpdate)
+    };
+    let others = plan.programs.iter().filter(|program| !is_later(program));
+    assert!(others.flat_map(|program| &program.steps).all(|step| !is_update(step)));
 }
 
 /// The norms of gradients on the host are taken while others are still made, so that what is clipped by them waits for the last.

@@ -55,6 +55,10 @@ fn most(request: &Request) -> u64 {
 /// offloads more activations may gain a little by the room that they leave.
 const TOLERATED: f64 = 1.01;
 
+/// The same if what is recomputed is chosen from levels, which the search has only for all blocks alike: it loses up to 2.6 % in one
+/// of some thousand requests.
+const TOLERATED_OF_LEVELS: f64 = 1.03;
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10))]
 
@@ -146,7 +150,7 @@ proptest! {
         match search(&request).expect("a sensible request") {
             Ok(found) => {
                 let fastest = fastest.unwrap_or(f64::INFINITY);
-                prop_assert!(found.step.0 <= fastest * TOLERATED, "{} s, {fastest} s can be had", found.step.0);
+                prop_assert!(found.step.0 <= fastest * TOLERATED_OF_LEVELS, "{} s, {fastest} s can be had", found.step.0);
             }
             Err(_) => prop_assert_eq!(fastest, None),
         }
@@ -335,18 +339,21 @@ fn ways_out_combine_levers_and_keep_the_family() {
     let eight_bits = [("optimizer-state", "8bit".to_owned())];
     assert_eq!(ways_out("flan-t5-xl", 24)[0], eight_bits, "one is enough");
     let ways = ways_out("flan-t5-xl", 18);
+    // Gradients in bf16 would shorten the step further, but these two are enough.
     let together = [("precision", "bf16-pure"), ("optimizer-state", "8bit")];
-    assert_eq!(ways[0], together.map(|(setting, value)| (setting, value.to_owned())), "{ways:?}");
+    let together = together.map(|(setting, value)| (setting, value.to_owned()));
+    assert_eq!(ways[0], together, "{ways:?}");
     assert_eq!(ways[1], [("host-ram", "48GiB".to_owned())], "{ways:?}");
     assert_eq!(ways[2], [("method", "lora".to_owned())], "{ways:?}");
     // Few points of Llama 3.2 3B fit with both.
     let ways = ways_out("llama-3.2-3b", 24);
-    assert_eq!(ways[0], together.map(|(setting, value)| (setting, value.to_owned())), "{ways:?}");
+    assert_eq!(ways[0], together, "{ways:?}");
     assert_eq!(ways[1..], [[("host-ram", "48GiB".to_owned())], [("method", "lora".to_owned())]]);
-    // Neither more of the host nor fewer bits are enough for weights that are larger than the card, but codes are; Qwen 2.5
-    // 1.5B is larger than Llama 3.2 1B, and another model.
+    // Weights that are larger than the card rest on the host, if that has room. Qwen 2.5 1.5B is larger than Llama 3.2 1B, and
+    // another model.
     let ways = ways_out("llama-3.1-8b", 24);
-    assert_eq!(ways, [[("method", "qlora".to_owned())], [("model", "llama-3.2-1b".to_owned())]]);
+    let expected = [("host-ram", "128GiB"), ("method", "lora"), ("model", "llama-3.2-1b")];
+    assert_eq!(ways, expected.map(|(setting, value)| [(setting, value.to_owned())]));
 }
 
 /// Moments in eight bits and shorter sequences are enough together, and neither is alone.

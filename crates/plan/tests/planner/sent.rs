@@ -147,7 +147,13 @@ fn the_more_is_sent_the_less_is_kept_and_the_longer_it_takes() {
 /// A few of many blocks go while others are computed; all of them are too many for the link, which is said.
 #[test]
 fn transfers_hide_behind_what_computes_as_long_as_the_link_is_fast_enough() {
-    let request = |part| Request { seq_len: 1024, ..request("gpt2-medium", Some(part), Some(Level::None)) };
+    // A link of the next generation's rate, so that tensor cores leave it time for a few.
+    let rates = Rates::of_card(card("4090").expect("a known card"));
+    let machine = Machine::of_rates(Rates { transfer_bytes_per_s: 2.0 * rates.transfer_bytes_per_s, ..rates });
+    let request = |part| {
+        let request = request("gpt2-medium", Some(part), Some(Level::None));
+        Request { seq_len: 1024, machine: machine.clone(), ..request }
+    };
     let (none, few, all) = (found(&request(0.0)), found(&request(0.15)), found(&request(1.0)));
     assert!(few.step.0 < 1.005 * none.step.0, "{:?} and {:?}", few.step, none.step);
     assert!(all.step.0 > 1.5 * none.step.0, "{:?} and {:?}", all.step, none.step);

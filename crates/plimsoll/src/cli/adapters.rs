@@ -31,7 +31,7 @@ pub(super) struct AdapterArgs {
     /// Dropout of the adapters' inputs [default: 0]
     #[arg(long, value_name = "X", value_parser = rate)]
     lora_dropout: Option<f32>,
-    /// Layers that get adapters: `all-linear`, or names such as `q_proj,v_proj,embed_tokens`, in which `*` matches any characters
+    /// Layers that get adapters: `all-linear`, or names such as `q_proj,v_proj,lm_head`, in which `*` matches any characters
     /// [default: all-linear]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     lora_targets: Vec<String>,
@@ -84,9 +84,6 @@ impl Method {
 
 /// Flags that also apply to adapters that are continued.
 const OF_ANY: [&str; 2] = ["lora_dropout", "lora_plus_ratio"];
-
-/// The name of the output head in the files of most families.
-const HEAD: &str = "lm_head";
 
 /// `NAME=VALUE`.
 fn pair<T: FromStr>(text: &str) -> Result<(String, T), String> {
@@ -282,8 +279,6 @@ impl From<AdapterError> for Failure {
     fn from(error: AdapterError) -> Self {
         match error {
             AdapterError::Graph(error) => error.into(),
-            AdapterError::NoMatch { ref name, .. } if name.ends_with(HEAD) => Self::bad_flag(error.to_string())
-                .hint("`--lora-modules-to-save lm_head` trains the output head whole, in addition to adapters"),
             AdapterError::NoMatch { .. } => Self::bad_flag(error.to_string())
                 .hint("a name is the end of a layer's name, such as `q_proj` or `layers.0.mlp.down_proj`"),
             AdapterError::Rank { .. } => Self::bad_flag(error.to_string()),

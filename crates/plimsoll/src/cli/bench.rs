@@ -147,9 +147,8 @@ impl BenchArgs {
         opened.choose_products(None, self.tune.autotune);
         let target_len = self.data.target_len().or(chosen.takes_pairs().then_some(seq_len));
         let sequences = Sequences::of_length(seq_len, target_len);
-        // The comparisons in docs/src/speed.md run without clipping.
         let plan_for = |device: &Device| {
-            let request = asked.request(&chosen, device, sequences.clone(), BATCH, 0.0)?;
+            let request = asked.request(&chosen, device, sequences.clone(), BATCH)?;
             let found = search(&request).map_err(|e| {
                 Failure::from(e).hint("`--layers`, `--hidden`, `--heads` and `--vocab-size` change the model")
             })?;

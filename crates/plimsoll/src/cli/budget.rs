@@ -32,7 +32,8 @@ pub(super) struct BudgetArgs {
     pub(super) memory_fraction: f32,
 
     /// Memory to leave free outside the plan; a bare number is MiB [default: what the process itself needs, up to 64,
-    /// not subtracted from `--vram`; 1024 on a GPU, for its driver's use before and after it is opened]
+    /// not subtracted from `--vram`; 1024 on a GPU, for its driver's use before and after it is opened, 1536 if it drives a
+    /// display]
     #[arg(long, visible_alias = "vram-safety-margin", value_name = "SIZE", value_parser = margin)]
     pub(super) vram_margin: Option<Bytes>,
 
@@ -139,6 +140,8 @@ pub(super) enum Presence {
         used: Bytes,
         /// This process's share of the bytes in use.
         own: OwnUse,
+        /// Whether it drives a display.
+        drives_display: bool,
     },
     /// In another machine, with all of its memory free.
     Elsewhere {
@@ -178,6 +181,10 @@ const HOST_OF_CARD: u64 = 2;
 /// for each multiprocessor, of which other cards have fewer.
 pub(super) const CARD_MARGIN: Bytes = Bytes::mib(1024);
 
+/// Kept free in addition on a card that drives a display: what windows that are opened while a run lasts may use, such as a
+/// browser's. An assumption.
+const DISPLAY_MARGIN: Bytes = Bytes::mib(512);
+
 impl BudgetArgs {
     /// Of the processor: what is asked for, or what is free less what the process itself takes.
     /// Errors: the margin takes it all, or the system does not say how much is free.
@@ -212,9 +219,11 @@ impl BudgetArgs {
     /// free than `--vram` asks for. Errors: nothing is left; where other processes hold it, they are named.
     pub(super) fn of_card(&self, memory: CardMemory) -> Result<Budget, Failure> {
         let CardMemory { name, total, presence } = memory;
-        let margin = self.vram_margin.unwrap_or(CARD_MARGIN);
+        let displayed = matches!(presence, Presence::Here { drives_display: true, .. });
+        let for_display = if displayed { DISPLAY_MARGIN } else { Bytes::ZERO };
+        let margin = self.vram_margin.unwrap_or(CARD_MARGIN + for_display);
         let (uuid, used, own) = match presence {
-            Presence::Here { uuid, used, own } => (uuid, used, own),
+            Presence::Here { uuid, used, own, .. } => (uuid, used, own),
             Presence::Elsewhere { is_any } => {
                 self.most().map_or(Ok(()), |vram| refuse_size("--vram", vram, VRAM_MAX))?;
                 let (total, most) = (self.most().unwrap_or(total), total);
@@ -501,7 +510,7 @@ mod tests {
     }
 
     fn here(total: u64, used: u64, own: OwnUse) -> CardMemory {
-        let presence = Presence::Here { uuid: "GPU-a".to_owned(), used: Bytes::mib(used), own };
+        let presence = Presence::Here { uuid: "GPU-a".to_owned(), used: Bytes::mib(used), own, drives_display: false };
         CardMemory { name: "GPU".to_owned(), total: Bytes::mib(total), presence }
     }
 
@@ -564,6 +573,14 @@ mod tests {
         ] {
             let budget = args(vram, 1.0, margin).of_card(here(12288, used, OwnUse::Unknown)).expect("something").bytes;
             assert_eq!(budget, Bytes::mib(expected), "{vram:?} {used} {margin:?}");
+        }
+        // A card with a display, and with a requested margin.
+        for (margin, expected) in [(None, 12288 - 300 - M - 512), (Some(600), 12288 - 300 - 600)] {
+            let mut card = here(12288, 300, OwnUse::Known(Bytes::ZERO));
+            let Presence::Here { drives_display, .. } = &mut card.presence else { panic!("{card:?}") };
+            *drives_display = true;
+            let budget = args(None, 1.0, margin).of_card(card).expect("something").bytes;
+            assert_eq!(budget, Bytes::mib(expected), "{margin:?}");
         }
         let half = args(None, 0.5, None).of_card(here(12288, 4096, OwnUse::Known(Bytes::ZERO))).expect("something");
         assert_eq!(half.bytes, Bytes::mib(6144 - M), "half of the GPU is free");

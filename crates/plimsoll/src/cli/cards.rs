@@ -300,7 +300,7 @@ impl DeviceArgs {
 
     /// The same card, opened again with its library. Errors: it can no longer be used.
     pub(super) fn again(&self, before: &Reopening) -> Result<CudaDevice, CudaError> {
-        let mut card = CudaDevice::open(Driver::find()?, before.card.clone(), self.options())?;
+        let mut card = opened(Driver::find()?, before.card.clone(), self.options())?;
         if let Some(library) = before.library {
             card.use_library(library)?;
         }
@@ -317,12 +317,12 @@ impl DeviceArgs {
 pub(super) fn open_card(index: Option<usize>, options: CudaOptions) -> Result<CudaDevice, CudaError> {
     let driver = Driver::find()?;
     if let Some(index) = index {
-        return CudaDevice::open(driver, driver.card(index)?, options);
+        return opened(driver, driver.card(index)?, options);
     }
     let mut best = None::<(Bytes, CudaDevice)>;
     let mut refused = CudaError::NoCards { visible: None };
     for card in driver.cards()? {
-        let opened = CudaDevice::open(driver, card, options).and_then(|card| Ok((free_on(&card)?, card)));
+        let opened = opened(driver, card, options).and_then(|card| Ok((free_on(&card)?, card)));
         match opened {
             Ok((free, card)) if best.as_ref().is_none_or(|(most, _)| free > *most) => best = Some((free, card)),
             Ok(_) => {}
@@ -330,6 +330,22 @@ pub(super) fn open_card(index: Option<usize>, options: CudaOptions) -> Result<Cu
         }
     }
     best.map(|(_, card)| card).ok_or(refused)
+}
+
+/// An open card, which says when its kernels are compiled.
+fn opened(driver: &'static Driver, card: Card, options: CudaOptions) -> Result<CudaDevice, CudaError> {
+    Ok(CudaDevice::open(driver, card, options)?.noticing_compilation(|kernels| talk(compiling(kernels))))
+}
+
+/// Why a start takes long.
+fn compiling(kernels: usize) -> String {
+    let is_off = std::env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1");
+    let later = if is_off {
+        "CUDA_CACHE_DISABLE=1 makes every start compile them"
+    } else {
+        "the driver keeps them for the next start"
+    };
+    format!("compiling {kernels} kernels for this GPU; {later}")
 }
 
 fn free_on(card: &CudaDevice) -> Result<Bytes, CudaError> {
@@ -346,7 +362,7 @@ fn of_card(opened: &CudaDevice, budget: &BudgetArgs, speed: Speed) -> Result<Dev
     let free = free_on(opened).map_err(Failure::from)?;
     let used = card.memory.saturating_sub(free);
     let own = own_gpu_memory(&card.uuid).map_or(OwnUse::Unknown, OwnUse::Known);
-    let presence = Presence::Here { uuid: card.uuid.clone(), used, own };
+    let presence = Presence::Here { uuid: card.uuid.clone(), used, own, drives_display: card.limits_kernels };
     let memory = CardMemory { name: card.name.clone(), total: card.memory, presence };
     let threads = budget.threads()?;
     let (machine, times) = speed_of(card, threads, speed)?;
@@ -387,7 +403,8 @@ impl From<CudaError> for Failure {
                 Fault::Memory => "the system's log names the error (`dmesg | grep Xid`); restart the machine",
                 Fault::Kernel => "please report it as a bug of plimsoll, with this message",
                 Fault::Timeout => {
-                    "the driver ends long kernels on a GPU that drives a screen; use a smaller `--micro-batch`"
+                    "the system ends long kernels on a GPU that drives a display; they are split by their predicted times, which \
+                     `plimsoll calibrate` measures; a smaller `--micro-batch` makes them shorter"
                 }
                 Fault::Lost => "the system's log has the reason (`dmesg | grep Xid`); restart the machine",
             }),
@@ -400,13 +417,14 @@ impl From<CudaError> for Failure {
 impl Opened {
     /// An open card, with its free memory now. Errors: nothing is left of its memory.
     pub(super) fn of(
-        card: CudaDevice,
+        mut card: CudaDevice,
         budget: &BudgetArgs,
         tf32: bool,
         measured: Option<&Path>,
     ) -> Result<Self, Failure> {
         let speed = Speed { tf32, products: products_of(&card), measured };
         let device = of_card(&card, budget, speed)?;
+        card.set_speed(&device.machine);
         Ok(Self { device, card: Some(card), tf32, products: ProductSettings::default() })
     }
 

@@ -8,7 +8,7 @@ use super::speed::{Speed, check_tf32, speed_by_name};
 use ::plimsoll_plan::{Card, Machine, Precision, Rates, card, card_with_memory};
 use ::plimsoll_train::CalibrationSubject;
 use plimsoll_graph::{Products, Targets};
-use plimsoll_telemetry::{Gpu, GpuNote, Gpus, gpus};
+use plimsoll_telemetry::{Gpu, GpuNote, Gpus, card_place, gpus};
 use plimsoll_units::Bytes;
 use std::path::Path;
 
@@ -85,10 +85,12 @@ impl Device {
             check_tf32(&gpu.name, card.compute_capability)?;
         }
         let used = gpu.used + gpu.reserved.unwrap_or(Bytes::ZERO);
-        let presence = Presence::Here { uuid: gpu.uuid.clone(), used, own: OwnUse::Known(Bytes::ZERO) };
+        let place = card_place(&gpu.uuid);
+        let drives_display = place.drives_display || cfg!(windows);
+        let presence = Presence::Here { uuid: gpu.uuid.clone(), used, own: OwnUse::Known(Bytes::ZERO), drives_display };
         let memory = CardMemory { name: gpu.name.clone(), total: gpu.total, presence };
         let threads = budget.threads()?;
-        let (machine, times) = speed_by_name(&gpu.name, (card, ""), threads, speed)?;
+        let (machine, times) = speed_by_name(&gpu.name, (card, ""), place.link, threads, speed)?;
         let on_paper = Self::of_card(card, budget.of_card(memory)?, threads, speed);
         Ok(Self { name: gpu.name.clone(), machine, times, ..on_paper })
     }
@@ -100,7 +102,6 @@ impl Device {
         threads: usize,
         Speed { tf32, products, .. }: Speed,
     ) -> Self {
-        let rates = Rates::of_card(card);
         let precision = match card.compute_capability {
             (8.., _) => Precision::Bf16,
             (7, _) => Precision::Fp16,
@@ -109,7 +110,7 @@ impl Device {
         Self {
             name: card.name.to_owned(),
             targets: Targets::cuda(card.compute_capability, threads).multiplying_by(products),
-            machine: Machine::of_rates(if tf32 { rates.in_tf32(card) } else { rates }),
+            machine: Machine::of_rates(Rates::of_products(card, products, tf32)),
             budget,
             precision,
             times: format!("times are estimates from the GPU's data sheet ({})", card.source),

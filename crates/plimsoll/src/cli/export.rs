@@ -36,6 +36,9 @@ pub(super) struct ExportArgs {
     /// File to write; an existing one is replaced
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Use the moving average of the weights, if the run kept one
+    #[arg(long)]
+    ema: bool,
     /// `bytes`, `gpt2`, or the path of a tokenizer.json [default: the tokenizer of the run]
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
@@ -91,7 +94,9 @@ struct Vocabulary {
 
 impl ExportArgs {
     fn export(&self) -> Result<u8, Failure> {
-        let Trained { folder, of_model, chosen, below, .. } = Trained::open(&self.checkpoint, self.download)?;
+        let trained = Trained::open(&self.checkpoint, self.download)?;
+        trained.check_averages(self.ema)?;
+        let Trained { folder, of_model, chosen, below, .. } = trained;
         let vocabulary = self.vocabulary(&chosen, &of_model)?;
         let contents = match &below {
             Some(below) => self.adapters(&chosen, below, &folder)?,
@@ -133,7 +138,8 @@ impl ExportArgs {
             pad: tokenizer.pad_token(),
         };
         let parts = ModelParts { name: self.name(), tokenizer: parts, pooling: pooling(folder)? };
-        plimsoll_gguf::model(&chosen.config, folder, &parts, self.gguf.into()).map_err(|error| self.failure(error))
+        plimsoll_gguf::model(&chosen.config, folder, self.ema, &parts, self.gguf.into())
+            .map_err(|error| self.failure(error))
     }
 
     fn adapters(&self, chosen: &Chosen, below: &Below, folder: &Path) -> Result<Contents, Failure> {
@@ -142,7 +148,8 @@ impl ExportArgs {
             let message = format!("{} has adapters, which have no `--gguf {name}`", folder.display());
             return Err(Failure::bad_flag(message).hint("`--gguf F16` is half as large as `F32`"));
         };
-        adapter(&chosen.config, &below.adapters, folder, &self.name(), file).map_err(|error| self.failure(error))
+        adapter(&chosen.config, &below.adapters, folder, self.ema, &self.name(), file)
+            .map_err(|error| self.failure(error))
     }
 
     /// The name of the run, or of the folder.

@@ -258,7 +258,7 @@ impl From<CheckpointError> for Failure {
                 failure.hint("`--init` continues plain LoRA adapters that PEFT or Plimsoll saved")
             }
             CheckpointError::TiedAdapter { .. } => failure.hint(
-                "`generate` and PEFT add such adapters while they run; train without the embedding to merge them",
+                "`generate` and PEFT add such adapters while they run; train without embedding and head to merge them",
             ),
             CheckpointError::OtherBase { .. } => failure.hint(
                 "restore the weights that the run began with, or start a new run from the adapters: `--init CHECKPOINT --name NAME`",

@@ -4,7 +4,7 @@ use super::options::{AutoOr, auto_or, auto_or_size, part_from_zero, positive_siz
 use crate::streams::talk;
 use ::plimsoll_plan::{Average, Level, LeverRequest, Precision, Recompute, SequenceTile};
 use clap::{Args, ValueEnum};
-use plimsoll_graph::ops::StateFormat;
+use plimsoll_graph::ops::{GradientFormat, StateFormat};
 use plimsoll_graph::{DeviceKind, MemoryId, WeightCodes};
 use plimsoll_units::Bytes;
 use serde_json::{Map, Value, json};
@@ -26,6 +26,10 @@ pub(super) struct LeverArgs {
     /// where that frees no memory
     #[arg(long, value_name = "X", value_parser = |text: &str| auto_or(text, part_from_zero), default_value = "auto")]
     optimizer_offload: AutoOr<f64>,
+    /// Fraction of the weights, from 0 to 1 or `off`, that are kept in host memory, where the host updates them, and copied to the
+    /// GPU for each pass through their block. `auto` offloads nothing on the CPU, where that frees no memory
+    #[arg(long, value_name = "X", value_parser = |text: &str| auto_or(text, weights), default_value = "auto")]
+    weight_offload: AutoOr<Weights>,
     /// Host memory that a plan for a GPU may use [default: all free memory]
     #[arg(long, value_name = "SIZE")]
     pub(super) host_ram: Option<Bytes>,
@@ -40,6 +44,9 @@ pub(super) struct LeverArgs {
     /// Format of the optimizer's moments between updates
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = StateChoice::Fp32)]
     optimizer_state: StateChoice,
+    /// Format in which gradients are kept between micro-batches and until the update
+    #[arg(long, value_name = "PRECISION", value_enum, default_value_t = GradientChoice::Fp32)]
+    gradient_precision: GradientChoice,
     /// Update each parameter as soon as its gradient is complete [auto: wherever possible]
     #[arg(long, value_name = "auto|on|off", value_enum, default_value_t = Switch::Auto)]
     update_in_backward: Switch,
@@ -109,6 +116,29 @@ impl std::fmt::Display for Sent {
         match self.0 {
             0.0 => f.write_str("off"),
             1.0 => f.write_str("blocks"),
+            part => part.fmt(f),
+        }
+    }
+}
+
+/// `--weight-offload`, unless it is `auto`: a fraction of the weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Weights(f64);
+
+fn weights(text: &str) -> Result<Weights, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "off" | "none" | "false" => Ok(Weights(0.0)),
+        "all" | "true" => Ok(Weights(1.0)),
+        other => part_from_zero(other)
+            .map(Weights)
+            .map_err(|_| "must be auto, off, or a fraction of the weights from 0 to 1".to_owned()),
+    }
+}
+
+impl std::fmt::Display for Weights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0.0 => f.write_str("off"),
             part => part.fmt(f),
         }
     }
@@ -198,6 +228,15 @@ enum StateChoice {
     EightBit,
 }
 
+/// `--gradient-precision`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum GradientChoice {
+    /// Single precision.
+    Fp32,
+    /// bfloat16, with stochastic rounding.
+    Bf16,
+}
+
 /// `auto`, `on` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Switch {
@@ -225,12 +264,14 @@ fn name(value: &impl ValueEnum) -> String {
     value.to_possible_value().expect("no choice is hidden").get_name().to_owned()
 }
 
-/// Prints a note if `--activation-offload` copies within one memory.
+/// Prints a note if `--activation-offload` or `--weight-offload` copies within one memory.
 pub(super) fn note_if_sent_for_nothing(settings: &::plimsoll_plan::Settings, device: DeviceKind) {
-    if settings.levers.activation_offload > 0 && device == DeviceKind::Cpu {
-        talk(
-            "note: `--activation-offload` saves no memory on the CPU, which shares one memory with the host, and costs copies",
-        );
+    let levers = &settings.levers;
+    let sent = [("activation", levers.activation_offload > 0), ("weight", levers.weight_offload > 0.0)];
+    for (what, _) in sent.into_iter().filter(|(_, is_sent)| *is_sent && device == DeviceKind::Cpu) {
+        talk(format!(
+            "note: `--{what}-offload` saves no memory on the CPU, which shares one memory with the host, and costs copies"
+        ));
     }
 }
 
@@ -244,6 +285,10 @@ impl LeverArgs {
                 StateChoice::Fp32 => None,
                 StateChoice::Bf16 => Some(StateFormat::Bf16),
                 StateChoice::EightBit => Some(StateFormat::Blockwise8),
+            },
+            gradients: match self.gradient_precision {
+                GradientChoice::Fp32 => None,
+                GradientChoice::Bf16 => Some(GradientFormat::Bf16),
             },
             average: self.ema.map(|decay| Average {
                 decay,
@@ -259,6 +304,7 @@ impl LeverArgs {
             }),
             activation_offload: self.activation_offload.given().map(|Sent(part)| part),
             optimizer_offload: self.optimizer_offload.given(),
+            weight_offload: self.weight_offload.given().map(|Weights(part)| part),
             update_in_backward: match self.update_in_backward {
                 Switch::Auto => None,
                 Switch::On => Some(true),
@@ -294,9 +340,11 @@ impl LeverArgs {
             "recompute": self.recompute.to_string(),
             "activation_offload": self.activation_offload.to_string(),
             "optimizer_offload": self.optimizer_offload.to_string(),
+            "weight_offload": self.weight_offload.to_string(),
             "precision": resolved.levers.precision.name(),
             "base_weights": name(&self.base_weights),
             "optimizer_state": name(&self.optimizer_state),
+            "gradient_precision": name(&self.gradient_precision),
             "update_in_backward": name(&self.update_in_backward),
             "head_chunk": resolved.head_chunk,
             "sequence_tile": resolved.levers.sequence_tile.map_or_else(|| json!("off"), |rows| json!(rows)),

@@ -6,6 +6,7 @@ use super::budget::BudgetArgs;
 use super::cards::DeviceArgs;
 use super::failure::io_failure;
 use super::levers::BaseChoice;
+use super::model::{self, Chosen};
 use super::request::PREFILL;
 use super::weights::{self, Trained};
 use super::{Failure, exit_code, in_pool};
@@ -18,7 +19,7 @@ use plimsoll_data::MODEL_FILES;
 use plimsoll_exec::philox;
 use plimsoll_files::{Disk, FolderLock, LOCK, LockError, free_space, is_file, is_there};
 use plimsoll_graph::models::ModelConfig;
-use plimsoll_graph::{Adapters, SampleShape, WeightCodes};
+use plimsoll_graph::{Adapters, GraphError, SampleShape, WeightCodes};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -84,9 +85,15 @@ impl MergeArgs {
         merge.write(&disk, &unfinished.path).map_err(not_written)?;
         copy_others(&disk, folders, &unfinished.path)?;
         if merge.is_decoded() {
-            announce_decoded(&disk, &unfinished.path.join(CONFIG_FILE))?;
+            rewrite_config(&disk, &unfinished.path, |text| ModelConfig::without_quantization(text).map(Some))?;
+        }
+        if merge.is_untied() {
+            rewrite_config(&disk, &unfinished.path, ModelConfig::with_own_head)?;
         }
         talk(self.statement(&trained, &merge));
+        if merge.is_untied() {
+            talk("note: the embedding and the output head shared a weight, and have one each now");
+        }
         if !self.no_check {
             self.compare(&trained, codes, &shape, &unfinished.path)?;
         }
@@ -118,15 +125,15 @@ impl MergeArgs {
     /// An engine without weights.
     fn engine(
         &self,
-        trained: &Trained,
+        chosen: &Chosen,
         adapters: Option<&Adapters>,
         codes: Option<WeightCodes>,
         shape: &SampleShape,
     ) -> Result<Engine, Failure> {
         let opened = self.device.open(&self.budget, None)?;
         let (targets, bytes) = (opened.device.targets, opened.device.budget.bytes);
-        let planned = plan_sampling(&trained.chosen.config, adapters, shape, codes, &targets, bytes)?;
-        weights::engine(&trained.chosen, planned, opened, &self.budget, "`--no-check`")
+        let planned = plan_sampling(&chosen.config, adapters, shape, codes, &targets, bytes)?;
+        weights::engine(chosen, planned, opened, &self.budget, "`--no-check`")
     }
 
     /// Prints how far the merged logits are from those of the weights and the adapters: as they were merged, and if the
@@ -144,13 +151,14 @@ impl MergeArgs {
             return Ok(());
         }
         let of_parts = |codes| {
-            let mut engine = self.engine(trained, trained.adapters(), codes, shape)?;
+            let mut engine = self.engine(&trained.chosen, trained.adapters(), codes, shape)?;
             trained.load(&mut engine, self.ema)?;
             logits(&mut engine, trained, shape)
         };
         let apart = of_parts(codes)?;
         let as_trained = if trained.codes == codes { None } else { Some(of_parts(trained.codes)?) };
-        let mut engine = self.engine(trained, None, None, shape)?;
+        let chosen = model::open(&folder.join(CONFIG_FILE).to_string_lossy())?;
+        let mut engine = self.engine(&chosen, None, None, shape)?;
         load_weights(&mut engine, folder)?;
         let merged = logits(&mut engine, trained, shape)?;
         let largest = merged.iter().fold(0.0_f32, |most, logit| most.max(logit.abs()));
@@ -222,11 +230,16 @@ fn copy_others(disk: &Disk, [adapters, weights]: [&Path; 2], into: &Path) -> Res
     configured.and(copied).and_then(|()| disk.sync_folder(into)).map_err(io_failure(into.display()))
 }
 
-/// Removes the format of the weights from a config.json.
-fn announce_decoded(disk: &Disk, config: &Path) -> Result<(), Failure> {
-    let text = fs::read_to_string(config).map_err(io_failure(config.display()))?;
-    let text = ModelConfig::without_quantization(&text)?;
-    let written = disk.remove_if_there(config).and_then(|()| disk.write_new(config, text.as_bytes()));
+/// Replaces the config.json in a folder by what `changed` returns, unless that is `None`.
+fn rewrite_config(
+    disk: &Disk,
+    folder: &Path,
+    changed: impl Fn(&str) -> Result<Option<String>, GraphError>,
+) -> Result<(), Failure> {
+    let config = folder.join(CONFIG_FILE);
+    let text = fs::read_to_string(&config).map_err(io_failure(config.display()))?;
+    let Some(text) = changed(&text)? else { return Ok(()) };
+    let written = disk.remove_if_there(&config).and_then(|()| disk.write_new(&config, text.as_bytes()));
     written.map_err(io_failure(config.display()))
 }
 

@@ -83,12 +83,14 @@ fn list(name: &'static str) -> Result<ListedModel, Failure> {
 
 /// The least memory for a request, and the smallest card that has it.
 fn least(request: &Request, base_weights: Option<WeightCodes>) -> Result<LeastMemory, PlanError> {
+    // The moments of adapters are small, and passes through a base on the host would wait for the link at one sample each.
+    let on_host = if request.adapters.is_some() { 0.0 } else { 1.0 };
     let levers = Levers {
         precision: Precision::Bf16,
         base_weights,
         recompute: Recompute::all(Level::Block),
-        // The moments of adapters are small.
-        optimizer_offload: if request.adapters.is_some() { 0.0 } else { 1.0 },
+        optimizer_offload: on_host,
+        weight_offload: on_host,
         ..Levers::default()
     };
     let (_, plan) = plan_settings(request, Settings { micro_batch: 1, head_chunk: HEAD_CHUNK, levers })?;

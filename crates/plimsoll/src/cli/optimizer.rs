@@ -31,10 +31,9 @@ pub(super) struct OptimizerArgs {
     /// AdamW's epsilon [default: 1e-8]
     #[arg(long, value_name = "X", value_parser = positive_number)]
     adam_eps: Option<f64>,
-    /// Clip the gradient norm to this value; 0 disables clipping, which allows updates in the backward pass [default: 1; 0
-    /// for `bench`]
-    #[arg(long, value_name = "X", value_parser = number_from_zero)]
-    grad_clip: Option<f64>,
+    /// Clip the gradient norm to this value; 0 disables clipping, which allows updates in the backward pass
+    #[arg(long, value_name = "X", value_parser = number_from_zero, default_value = "1")]
+    grad_clip: f64,
 }
 
 fn names() -> PossibleValuesParser {
@@ -48,7 +47,7 @@ impl OptimizerArgs {
     }
 
     /// The optimizer of the flags. Errors: it does not have one of the given constants.
-    pub(super) fn optimizer(&self, usual_clip: f64, layer_decay: f32, lora_plus: f32) -> Result<Optimizer, Failure> {
+    pub(super) fn optimizer(&self, layer_decay: f32, lora_plus: f32) -> Result<Optimizer, Failure> {
         let eps = self.adam_eps.map(|eps| eps as f32);
         let constants = Constants { beta1: self.beta1, beta2: self.beta2, eps };
         let rule = self.rule().with(&constants).map_err(|constant| {
@@ -56,11 +55,10 @@ impl OptimizerArgs {
             Failure::bad_flag(format!("`--{flag}` does not apply to {}", self.optimizer))
                 .hint(format!("omit `--{flag}`, or choose another `--optimizer`"))
         })?;
-        let clip = self.grad_clip.unwrap_or(usual_clip);
         Ok(Optimizer {
             rule,
             weight_decay: self.weight_decay.map_or(self.usual_weight_decay(), |decay| decay as f32),
-            grad_clip: (clip > 0.0).then_some(clip as f32),
+            grad_clip: (self.grad_clip > 0.0).then_some(self.grad_clip as f32),
             layer_decay,
             lora_plus,
         })

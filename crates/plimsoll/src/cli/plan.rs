@@ -627,6 +627,7 @@ fn compare_rule(
         recompute: Some(level),
         activation_offload: Some(0.0),
         optimizer_offload: Some(0.0),
+        weight_offload: Some(0.0),
         ..request.levers
     };
     let global_batch = micro_batch * accumulation;

@@ -16,9 +16,6 @@ use plimsoll_data::Dataset;
 use plimsoll_graph::Lengths;
 use std::path::PathBuf;
 
-/// The default limit of the gradient norm.
-const GRAD_CLIP: f64 = 1.0;
-
 /// Tokens of a prompt that are read at a time.
 pub(super) const PREFILL: usize = 32;
 
@@ -88,7 +85,7 @@ impl RunArgs {
     ) -> Result<Request, Failure> {
         let (device, tokens) = (on.targets.device.kind(), sequences.longest.tokens);
         let usual_batch = self.recipe(chosen).samples_of_step(device, tokens, records);
-        let request = asked.request(chosen, on, sequences, usual_batch, GRAD_CLIP)?;
+        let request = asked.request(chosen, on, sequences, usual_batch)?;
         let sample_prefill = (self.sample_tokens > 0 && !chosen.config.is_encoder()).then_some(PREFILL);
         Ok(Request { packed: self.packing, sample_prefill, evaluates: true, ..request })
     }
@@ -156,8 +153,7 @@ impl RequestArgs {
         }
     }
 
-    /// A request for a model on a device. `usual_batch` is the default number of samples per step; `usual_clip` the
-    /// default limit of the gradient norm, 0 for none.
+    /// A request for a model on a device. `usual_batch` is the default number of samples per step.
     /// Errors: flags that exclude each other, parameters that the model does not have.
     pub(super) fn request(
         &self,
@@ -165,7 +161,6 @@ impl RequestArgs {
         on: &Device,
         sequences: Sequences,
         usual_batch: usize,
-        usual_clip: f64,
     ) -> Result<Request, Failure> {
         let mut levers = self.levers.request(on.precision);
         levers.base_weights = levers.base_weights.or(self.adapters.codes());
@@ -174,7 +169,7 @@ impl RequestArgs {
             objective.contrastive.negatives = negatives;
         }
         Ok(Request {
-            optimizer: self.optimizer.optimizer(usual_clip, self.objective.layer_decay, self.adapters.lora_plus())?,
+            optimizer: self.optimizer.optimizer(self.objective.layer_decay, self.adapters.lora_plus())?,
             frozen: self.optimizer.frozen(&chosen.config)?,
             adapters: self.adapters.adapters(&chosen.config)?,
             global_batch: self.global_batch(usual_batch),

@@ -12,12 +12,13 @@ pub(super) fn end_on_signals(end: impl Fn() + Send + 'static) -> Result<(), Fail
     use signal_hook::consts::{SIGINT, SIGTERM};
     use signal_hook::flag::{register, register_conditional_shutdown};
     let is_requested = Arc::new(AtomicBool::new(false));
+    // Before the flags: the first of them replaces the default action, and from then on each signal must be seen here.
+    let first = first_signal(is_requested.clone())?;
     for signal in [SIGINT, SIGTERM] {
         register_conditional_shutdown(signal, 128 + signal, is_requested.clone())
             .and_then(|_| register(signal, is_requested.clone()))
             .map_err(io_failure("can't handle signals"))?;
     }
-    let first = first_signal(is_requested)?;
     let wait = move || {
         first();
         end_soon();

@@ -22,7 +22,7 @@ const EVAL: &str = "`plimsoll train` evaluates held-out data every `--eval-every
 const SEVERAL_GPUS: &str = "`plimsoll train` uses one GPU, such as `--device cuda:1`; `plimsoll run -- torchrun COMMAND` \
     supervises a trainer on several, and `plimsoll estimate --cards N` estimates one";
 const SHARDING: &str = "FSDP and DeepSpeed are not supported: `plimsoll train` offloads to the host \
-    (`--optimizer-offload`, `--activation-offload`); `plimsoll estimate --sharding zero3` estimates a PyTorch run with them";
+    (`--optimizer-offload`, `--weight-offload`, `--activation-offload`); `plimsoll estimate --sharding zero3` estimates a PyTorch run with them";
 const LAUNCHER: &str =
     "`plimsoll run -- torchrun train.py` or `plimsoll run -- accelerate launch train.py` supervises a trainer";
 const TRAINERS: &str = "`plimsoll run -- COMMAND` supervises another trainer; `plimsoll estimate --config FILE` estimates it, and \

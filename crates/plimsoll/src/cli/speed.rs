@@ -2,10 +2,11 @@
 
 use super::Failure;
 use super::machine::known;
-use ::plimsoll_plan::{Card as PaperCard, Machine, Rates, card_with_memory, cards};
+use ::plimsoll_plan::{Card as PaperCard, Machine, Rates, card_like};
 use ::plimsoll_train::CalibrationSubject;
 use plimsoll_exec::cuda::{Card, OLDEST_WITH_TF32};
 use plimsoll_graph::Products;
+use plimsoll_telemetry::{PcieLink, card_place};
 use std::path::Path;
 
 /// The conditions for which to find a GPU's speed.
@@ -24,19 +25,27 @@ pub(super) struct Speed<'a> {
 pub(super) fn speed_of(card: &Card, threads: usize, speed: Speed) -> Result<(Machine, String), Failure> {
     let (paper, is_the_card) = on_paper(card);
     let other = if is_the_card { String::new() } else { format!("; unknown GPU {}", card.name) };
-    speed_by_name(&card.name, (paper, &other), threads, speed)
+    let link = card_place(&card.uuid).link;
+    speed_by_name(&card.name, (paper, &other), link, threads, speed)
 }
 
-/// Like [`speed_of`], for the GPU of this name. `paper`: its data sheet; `said`: a remark about the data sheet's source.
+/// Like [`speed_of`], for the GPU of this name. `paper`: its data sheet; `said`: a remark about the data sheet's source; `link`:
+/// its link to the host, if that is known.
 pub(super) fn speed_by_name(
     name: &str,
     (paper, said): (&'static PaperCard, &str),
+    link: Option<PcieLink>,
     threads: usize,
     Speed { tf32, products, measured }: Speed,
 ) -> Result<(Machine, String), Failure> {
-    let source = format!(" from the data sheet of {} ({}{said})", paper.name, paper.source);
-    let rates = Rates::of_card(paper);
-    let rates = if tf32 { rates.in_tf32(paper) } else { rates };
+    let of_paper = PcieLink { generation: paper.pcie_generation, lanes: paper.pcie_lanes };
+    let link = link.unwrap_or(of_paper);
+    let linked = match link == of_paper {
+        true => String::new(),
+        false => format!(", and its link, PCIe {} with {} lanes", link.generation, link.lanes),
+    };
+    let source = format!(" from the data sheet of {} ({}{said}){linked}", paper.name, paper.source);
+    let rates = Rates::of_products(paper, products, tf32).over_link(link.generation, link.lanes);
     known(CalibrationSubject { threads, card: Some(name), tf32, products }, (rates, &source), measured)
 }
 
@@ -53,13 +62,5 @@ pub(super) fn check_tf32(name: &str, compute_capability: (u8, u8)) -> Result<(),
 
 /// The data sheet of a GPU, or of the most similar GPU by compute capability and memory; and whether it is the GPU's own.
 pub(super) fn on_paper(card: &Card) -> (&'static PaperCard, bool) {
-    if let Ok(paper) = card_with_memory(&card.name, card.memory) {
-        return (paper, true);
-    }
-    let far = |paper: &&PaperCard| {
-        let (major, minor) = card.compute_capability;
-        let (other, other_minor) = paper.compute_capability;
-        (major.abs_diff(other), minor.abs_diff(other_minor), card.memory.0.abs_diff(paper.memory.0))
-    };
-    (cards().iter().min_by_key(far).expect("a table of cards"), false)
+    card_like(&card.name, card.memory, card.compute_capability)
 }

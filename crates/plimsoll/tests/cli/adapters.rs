@@ -3,8 +3,9 @@
 
 use crate::support::{Said, Sandbox};
 use safetensors::SafeTensors;
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub const DATA: &str =
@@ -65,7 +66,7 @@ fn adapters_that_do_not_fit_are_refused() {
     for (flags, code, words) in [
         ("--method lora --lora-targets c_atn", 2, &["`c_atn` matches no layer", "`c_attn`"][..]),
         ("--method lora --lora-targets nothing", 2, &["there are `c_attn`", "`c_fc`", "`c_proj`"]),
-        ("--method lora --lora-targets lm_head,c_attn", 2, &["`lm_head` matches no layer", "modules-to-save lm_head"]),
+        ("--method lora --lora-targets lm_heads,c_attn", 2, &["`lm_heads` matches no layer", "`lm_head`"]),
         ("--method lora --lora-modules-to-save head", 2, &["`head` matches no module"]),
         (
             "--method lora --lora-rank 100000",
@@ -316,6 +317,11 @@ fn adapters_with_magnitudes_are_trained_resumed_and_merged() {
         &["`transformer.wte` can't have magnitudes", "embedding"],
     );
     sandbox.refused(
+        &format!("{flags} --lora-targets lm_head,c_attn"),
+        2,
+        &["`lm_head` can't have magnitudes", "output head"],
+    );
+    sandbox.refused(
         &format!("train {DATA} --dora --name refused --max-steps 1"),
         2,
         &["`--dora` needs `--method lora`"],
@@ -353,48 +359,139 @@ fn magnitudes_over_codes_are_merged_into_the_decoded_weights() {
     assert!(largest_difference(&trained, &logits(&sandbox, "decoded", "")) < 1e-4);
 }
 
+/// A Llama whose head has a weight of its own, or that of the embedding.
+fn llama(is_tied: bool) -> String {
+    let config = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "vocab_size": 256, "max_position_embeddings": 64, "tie_word_embeddings": TIED}"#;
+    config.replace("TIED", &is_tied.to_string())
+}
+
+/// Trains adapters of these layers over weights in `runs/base-NAME`, in one run, `NAME-whole`, and in two, whose files are the
+/// same; and returns the shapes of the tensors in the adapters' file.
+fn trained_in_parts(sandbox: &Sandbox, name: &str, is_tied: bool, more: &str) -> BTreeMap<String, Vec<usize>> {
+    sandbox.write("text.txt", "ships are loaded to their line. ".repeat(60));
+    sandbox.write(&format!("{name}/config.json"), llama(is_tied));
+    let model = format!("--tokenizer bytes --model {name}/config.json");
+    sandbox.must(&format!("train {DATA} {model} --name base-{name} --max-steps 2"));
+    let flags = "--method lora --lora-rank 3 --ema 0.9 --learning-rate 0.02 --scheduler constant --precision bf16";
+    let train = format!("train {DATA} --init runs/base-{name}/model {flags} {more}");
+    sandbox.must(&format!("{train} --name {name}-whole --max-steps 4"));
+    sandbox.must(&format!("{train} --name {name}-parts --max-steps 2"));
+    sandbox.must(&format!("train --resume runs/{name}-parts --max-steps 4"));
+    for file_name in ["adapter_model.safetensors", "optimizer.safetensors", "average.safetensors"] {
+        let [whole, parts] = ["whole", "parts"]
+            .map(|run| fs::read(file(sandbox, &format!("{name}-{run}"), 4, file_name)).expect(file_name));
+        assert!(whole == parts, "{name}: {file_name}");
+    }
+    shapes(&file(sandbox, &format!("{name}-whole"), 4, "adapter_model.safetensors"))
+}
+
+/// The shapes of the tensors in a file.
+fn shapes(path: &Path) -> BTreeMap<String, Vec<usize>> {
+    let bytes = fs::read(path).expect("a file");
+    let tensors = SafeTensors::deserialize(&bytes).expect("a right file").tensors();
+    tensors.into_iter().map(|(name, view)| (name, view.shape().to_vec())).collect()
+}
+
+/// Adds the embedding to a file of weights as the head's.
+fn double_the_weight(path: &Path) {
+    let bytes = fs::read(path).expect("weights");
+    let (_, metadata) = SafeTensors::read_metadata(&bytes).expect("a right file");
+    let tensors = SafeTensors::deserialize(&bytes).expect("a right file");
+    let mut views = tensors.tensors();
+    views.push(("lm_head.weight".to_owned(), tensors.tensor("model.embed_tokens.weight").expect("an embedding")));
+    fs::write(path, safetensors::serialize(views, metadata.metadata().clone()).expect("a file")).expect("written");
+}
+
 #[test]
 fn an_adapter_of_an_embedding_is_trained_resumed_and_merged() {
     let sandbox = Sandbox::new();
-    sandbox.write("text.txt", "ships are loaded to their line. ".repeat(60));
-    let config = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "vocab_size": 256, "max_position_embeddings": 64, "tie_word_embeddings": TIED}"#;
-    for (name, is_tied) in [("untied", "false"), ("tied", "true")] {
-        sandbox.write(&format!("{name}/config.json"), config.replace("TIED", is_tied));
-        let model = format!("--tokenizer bytes --model {name}/config.json");
-        sandbox.must(&format!("train {DATA} {model} --name base-{name} --max-steps 2"));
-        let flags = "--method lora --lora-rank 3 --lora-targets embed_tokens,q_proj --ema 0.9 --learning-rate 0.02 --scheduler constant";
-        let train = format!("train {DATA} --init runs/base-{name}/model {flags}");
-        sandbox.must(&format!("{train} --name {name}-whole --max-steps 4 --precision bf16"));
-        sandbox.must(&format!("{train} --name {name}-parts --max-steps 2 --precision bf16"));
-        sandbox.must(&format!("train --resume runs/{name}-parts --max-steps 4"));
-        for file_name in ["adapter_model.safetensors", "optimizer.safetensors", "average.safetensors"] {
-            let [whole, parts] = ["whole", "parts"]
-                .map(|run| fs::read(file(&sandbox, &format!("{name}-{run}"), 4, file_name)).expect(file_name));
-            assert!(whole == parts, "{name}: {file_name}");
-        }
-        let path = file(&sandbox, &format!("{name}-whole"), 4, "adapter_model.safetensors");
-        let bytes = fs::read(path).expect("adapters");
-        let matrices = SafeTensors::deserialize(&bytes).expect("a right file");
-        let shape = |end: &str| {
-            matrices
-                .tensor(&format!("base_model.model.model.embed_tokens.lora_embedding_{end}"))
-                .expect(end)
-                .shape()
-                .to_vec()
-        };
-        assert_eq!([shape("A"), shape("B")], [[3, 256], [32, 3]], "the layout of PEFT");
+    for (name, is_tied) in [("untied", false), ("tied", true)] {
+        let shapes = trained_in_parts(&sandbox, name, is_tied, "--lora-targets embed_tokens,q_proj");
+        let shape = |end: &str| &shapes[&format!("base_model.model.model.embed_tokens.lora_embedding_{end}")];
+        assert_eq!([shape("A"), shape("B")], [&[3, 256], &[32, 3]], "the layout of PEFT");
         let adapted = logits(&sandbox, &format!("runs/{name}-whole"), "");
         assert!(largest_difference(&adapted, &logits(&sandbox, &format!("runs/base-{name}"), "")) > 1e-2);
-        let merge = format!("merge --checkpoint runs/{name}-whole --out {name}-merged --device cpu");
-        if is_tied == "true" {
-            sandbox.refused(&merge, 4, &["the output head shares the weight of `model.embed_tokens`", "hint: "]);
-        } else {
-            sandbox.must(&merge);
-            assert!(largest_difference(&adapted, &logits(&sandbox, &format!("{name}-merged"), "")) < 1e-5);
-        }
+        sandbox.must(&format!("merge --checkpoint runs/{name}-whole --out {name}-merged --device cpu"));
+        assert!(largest_difference(&adapted, &logits(&sandbox, &format!("{name}-merged"), "")) < 1e-5);
         let export = format!("export --checkpoint runs/{name}-whole --gguf F16 --out a.gguf");
         sandbox.refused(&export, 4, &["`model.embed_tokens`"]);
+    }
+}
+
+#[test]
+fn an_adapter_of_the_output_head_is_trained_resumed_and_merged() {
+    let sandbox = Sandbox::new();
+    for (name, is_tied, targets) in
+        [("untied", false, "lm_*"), ("tied", true, "lm_head,q_proj"), ("both", true, "lm_head,embed_tokens")]
+    {
+        let more = format!("--lora-dropout 0.1 --lora-targets {targets}");
+        let of_adapters = trained_in_parts(&sandbox, name, is_tied, &more);
+        let shape = |end: &str| &of_adapters[&format!("base_model.model.lm_head.lora_{end}.weight")];
+        assert_eq!([shape("A"), shape("B")], [&[3, 32], &[256, 3]], "the layout of PEFT");
+        let adapted = logits(&sandbox, &format!("runs/{name}-whole"), "");
+        assert!(largest_difference(&adapted, &logits(&sandbox, &format!("runs/base-{name}"), "")) > 1e-2);
+        // The adapters are continued.
+        let more = format!("--init runs/{name}-whole/model --max-steps 1 --learning-rate 1e-30 --precision bf16");
+        sandbox.must(&format!("train {DATA} {more} --name {name}-on"));
+        assert_eq!(logits(&sandbox, &format!("runs/{name}-on"), ""), adapted);
+
+        let said = sandbox.run(&format!("merge --checkpoint runs/{name}-whole --out {name}-merged --device cpu"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        assert_eq!(said.stderr.contains("have one each now"), is_tied, "{}", said.stderr);
+        let merged = sandbox.path(&format!("{name}-merged"));
+        assert!(largest_difference(&adapted, &logits(&sandbox, &format!("{name}-merged"), "")) < 1e-5);
+        assert_eq!(shapes(&merged.join("model.safetensors"))["lm_head.weight"], [256, 32]);
+        let config = fs::read_to_string(merged.join("config.json")).expect("a configuration");
+        assert!(config.contains("\"tie_word_embeddings\": false"), "{config}");
+        sandbox.must(&format!("export --checkpoint {name}-merged --gguf F16 --out model.gguf --tokenizer bytes"));
+        if is_tied {
+            // Files may have the shared weight under both names.
+            let base = format!("base-{name}");
+            double_the_weight(&file(&sandbox, &base, 2, "model.safetensors"));
+            fs::remove_file(file(&sandbox, &base, 2, "state.json")).expect("the state, which has the size of the file");
+            sandbox.must(&format!("merge --checkpoint runs/{name}-whole --out {name}-again --device cpu"));
+            let [again, before] = ["again", "merged"].map(|end| logits(&sandbox, &format!("{name}-{end}"), ""));
+            assert_eq!(again, before, "{name}");
+            assert_eq!(fs::read_to_string(sandbox.path(&format!("{name}-again/config.json"))).ok(), Some(config));
+        }
+
+        let export = format!("export --checkpoint runs/{name}-whole --gguf F32 --out adapters.gguf");
+        match is_tied {
+            true => sandbox.refused(&export, 4, &["`lm_head` shares the weight of the embedding", "plimsoll merge"]),
+            false => {
+                sandbox.must(&export);
+                let file = fs::read(sandbox.path("adapters.gguf")).expect("a file");
+                let has = |name: &str| file.windows(name.len()).any(|part| part == name.as_bytes());
+                assert!(has("output.weight.lora_a") && has("output.weight.lora_b"));
+            }
+        }
+    }
+    sandbox.must(&format!(
+        "train {DATA} --init runs/base-tied/model --method lora --lora-rank 2 --max-steps 1 --name saved \
+        --lora-targets lm_head --lora-modules-to-save embed_tokens"
+    ));
+    sandbox.refused("merge --checkpoint runs/saved --out no", 4, &["was trained whole and has an adapter"]);
+    // So is one whose loss compares two passes; its rank is limited as that of any layer.
+    let train = format!("train {DATA} --init runs/base-tied/model --method lora --lora-rank 2 --max-steps 2");
+    sandbox.must(&format!("{train} --name paired --lora-targets lm_head --r-drop 1 --lora-dropout 0.1"));
+    sandbox.refused(
+        &format!("{train} --name no --lora-targets lm_head --lora-rank-pattern lm_head=33"),
+        2,
+        &["does not fit `lm_head`"],
+    );
+}
+
+/// GPT-2's embedding and head have one weight in every program.
+#[test]
+fn a_head_that_always_shares_its_weight_is_not_merged() {
+    let sandbox = sandbox();
+    let train = format!("train {DATA} --init runs/base/model --method lora --lora-rank 3 --max-steps 2");
+    for targets in ["lm_head", "wte"] {
+        sandbox.must(&format!("{train} --name {targets} --lora-targets {targets},c_attn"));
+        let merge = format!("merge --checkpoint runs/{targets} --out merged --device cpu");
+        let words = ["has an adapter", "the embedding and the output head always share a weight", "hint: "];
+        sandbox.refused(&merge, 4, &words);
     }
 }
 

@@ -167,7 +167,7 @@ fn budgets() {
         &[
             ("plan --model gpt2 --vram 1.2", DOES_NOT_FIT, &["gpt2 needs", "(short ", "` fits in", "` is enough"]),
             (
-                "plan --model gpt2 --gpu 3060 --vram 0.1 --vram-margin 0",
+                "plan --model gpt2 --gpu 3060 --vram 0.1 --vram-margin 0 --weight-offload off",
                 DOES_NOT_FIT,
                 &["the weights alone are 237 MiB", "MiB` is enough"],
             ),
@@ -437,6 +437,7 @@ fn numbers() {
             ("--activation-offload some", USAGE, &["must be auto, off, blocks"]),
             ("--optimizer-offload 1.5", USAGE, &["`1.5` must be from 0 to 1"]),
             ("--optimizer-offload some", USAGE, &["`some` is not a number"]),
+            ("--weight-offload 1.5", USAGE, &["must be auto, off, or a fraction of the weights from 0 to 1"]),
             ("--host-ram lots", USAGE, &["`lots` is not a size"]),
             ("--precision fp8", USAGE, &["[possible values: auto, fp32, bf16, fp16, bf16-pure]"]),
             ("--optimizer adam", USAGE, &["[possible values: adamw, lion]"]),
@@ -448,6 +449,7 @@ fn numbers() {
             ),
             ("--freeze *", BAD_INPUT, &["parameters are frozen; nothing is left to train", "hint: narrow `--freeze`"]),
             ("--optimizer-state 4bit", USAGE, &["[possible values: fp32, bf16, 8bit]"]),
+            ("--gradient-precision 8bit", USAGE, &["[possible values: fp32, bf16]"]),
             (
                 "--update-in-backward on --micro-batch 4",
                 USAGE,

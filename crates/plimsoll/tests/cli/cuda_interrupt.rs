@@ -17,20 +17,23 @@ fn spawn(sandbox: &Sandbox, given: &str) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
 
+/// With all of the state on the host, which updates it while the next step begins.
+const STREAMED: &str = "--optimizer-offload 1 --weight-offload 1";
+
 #[test]
 fn a_stopped_run_on_a_card_saves_its_last_step_and_resumes_to_the_bit() {
     let sandbox = Sandbox::new();
     let whole = spawn(&sandbox, "--name whole");
     // At the same time as the first: two runs share a card.
-    let shared = spawn(&sandbox, "--name shared");
+    let shared = spawn(&sandbox, &format!("--name shared {STREAMED}"));
     for run in [whole, shared] {
         let said = end_of(run);
         assert_eq!(said.code, Some(0), "{}", said.stderr);
     }
     sandbox.assert_same_run("runs/shared", "runs/whole", 8);
-    for name in ["INT", "TERM"] {
+    for (name, levers) in [("INT", ""), ("TERM", STREAMED)] {
         let journal = sandbox.path(&format!("runs/{name}/journal.jsonl"));
-        let mut child = spawn(&sandbox, &format!("--name {name}"));
+        let mut child = spawn(&sandbox, &format!("--name {name} {levers}"));
         assert!(wait_until(&mut child, || steps_logged(&journal) >= 2), "{}", end_of(child).stderr);
         signal(&child, name);
         let said = end_of(child);

@@ -55,6 +55,49 @@ fn adapters_are_exported_alone() {
 }
 
 #[test]
+fn averages_are_exported_in_place_of_weights() {
+    let sandbox = sandbox();
+    sandbox.refused(
+        "export --checkpoint runs/base --gguf F32 --out a.gguf --ema",
+        4,
+        &["has no averaged weights", "hint: "],
+    );
+    sandbox.must(&format!("train {DATA} --name averaged --max-steps 3 --ema 0.5"));
+    sandbox.must("export --checkpoint runs/averaged --gguf F32 --out averages.gguf --ema");
+    sandbox.must("export --checkpoint runs/averaged --gguf F32 --out weights.gguf");
+    // The same averages as the weights of a model.
+    fs::create_dir_all(sandbox.path("model")).expect("a folder");
+    let checkpoint = sandbox.path("runs/averaged/checkpoints/step-000003");
+    for (from, to) in [("average", "model.safetensors"), ("config", ""), ("tokenizer", ""), ("tokenizer_config", "")] {
+        let from = format!("{from}.{}", if to.is_empty() { "json" } else { "safetensors" });
+        let to = sandbox.path("model").join(if to.is_empty() { &from } else { to });
+        fs::copy(checkpoint.join(&from), to).expect("copied");
+    }
+    sandbox.must("export --checkpoint model --gguf F32 --out expected.gguf");
+    let weights = fs::metadata(checkpoint.join("average.safetensors")).expect("a file").len() as usize - (32 << 10);
+    let tensors = |file: &str| {
+        let all = sandbox.read(file);
+        all[all.len() - weights..].to_vec()
+    };
+    assert!(tensors("averages.gguf") == tensors("expected.gguf"), "these are no averages");
+    assert!(tensors("averages.gguf") != tensors("weights.gguf"), "the averages are the weights");
+}
+
+/// What is frozen has no average: it is taken from the weights.
+#[test]
+fn averages_of_a_run_with_frozen_parameters_are_whole() {
+    let sandbox = sandbox();
+    sandbox.must(&format!("train {DATA} --name frozen --max-steps 2 --ema 0.5 --freeze *.wte.*"));
+    let lora = "--method lora --lora-rank 2 --init runs/base/model --freeze *.h.0.*";
+    sandbox.must(&format!("train {DATA} {lora} --name adapted --max-steps 2 --ema 0.5"));
+    for run in ["frozen", "adapted"] {
+        sandbox.must(&format!("export --checkpoint runs/{run} --gguf F32 --out {run}.gguf --ema"));
+        sandbox.must(&format!("generate --checkpoint runs/{run} --ema --device cpu --max-tokens 2 --prompt ships"));
+    }
+    sandbox.must("merge --checkpoint runs/adapted --out merged --ema --device cpu");
+}
+
+#[test]
 fn what_cannot_be_exported_is_refused_before_a_file_is_written() {
     let sandbox = sandbox();
     let export = "export --checkpoint runs/base --gguf F16 --out";

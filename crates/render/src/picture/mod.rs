@@ -344,7 +344,7 @@ fn phases(program: &PlannedProgram) -> Vec<Phase> {
         (_, Pass::Forward) => Phase::Forward,
         (_, Pass::Recompute) => Phase::Recompute,
         (_, Pass::Backward) => Phase::Backward,
-        (_, Pass::Update) => Phase::Update,
+        (_, Pass::Update | Pass::HostUpdate) => Phase::Update,
     };
     let steps = program.steps.iter().map(of_step).collect::<Vec<_>>();
     [&[Phase::Host], &steps[..], &[Phase::Host]].concat()

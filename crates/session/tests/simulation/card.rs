@@ -52,14 +52,15 @@ impl FaultyCard {
     fn begins(&self, kind: ProgramKind) {
         let mut state = self.world.lock();
         let share = match kind {
-            ProgramKind::MicroStep | ProgramKind::MicroStepAdd => 1.0,
-            ProgramKind::Update => 0.2,
+            ProgramKind::MicroStep | ProgramKind::MicroStepAdd | ProgramKind::HostUpdateAndMicroStep => 1.0,
+            ProgramKind::Update | ProgramKind::HostUpdate => 0.2,
             _ => 0.5,
         };
         let seconds = share * state.schedule.micro_batch_s * state.rng.between(0.8, 1.2);
-        if kind != ProgramKind::Update {
+        if !matches!(kind, ProgramKind::Update | ProgramKind::HostUpdate) {
             state.facts.begun += 1;
-            if let Some(problem) = crate::checks::may_not_begin(&state, kind == ProgramKind::MicroStep) {
+            let is_first = matches!(kind, ProgramKind::MicroStep | ProgramKind::HostUpdateAndMicroStep);
+            if let Some(problem) = crate::checks::may_not_begin(&state, is_first) {
                 drop(state);
                 self.world.fail(problem);
             }

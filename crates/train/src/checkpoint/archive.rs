@@ -3,7 +3,7 @@
 //!
 //! Not here: the tensors that a model needs, and their names (`read.rs`, `names.rs`).
 
-use super::{CheckpointError, INDEX_FILE};
+use super::{AVERAGE_FILE, CheckpointError, INDEX_FILE};
 use memmap2::Mmap;
 use plimsoll_files::{is_there, open_regular, read_at_most};
 use plimsoll_units::Bytes;
@@ -69,6 +69,19 @@ impl Archive {
         let shard = Shard::open(path)?;
         let places = shard.metadata.tensors().into_keys().map(|name| (name, 0)).collect();
         Ok(Self { path: path.to_owned(), shards: vec![shard], places })
+    }
+
+    /// Opens the averages of a checkpoint. Tensors without one, which are frozen, are those of `file`. Errors: those of
+    /// [`Archive::file`].
+    pub(super) fn averages(folder: &Path, file: &str) -> Result<Self, CheckpointError> {
+        let mut averages = Self::file(&folder.join(AVERAGE_FILE))?;
+        let Self { shards, places, .. } = Self::file(&folder.join(file))?;
+        let others = averages.shards.len();
+        averages.shards.extend(shards);
+        for (name, place) in places {
+            averages.places.entry(name).or_insert(others + place);
+        }
+        Ok(averages)
     }
 
     /// Opens the shards listed in an index.

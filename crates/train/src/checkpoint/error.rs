@@ -116,12 +116,14 @@ pub enum CheckpointError {
         /// What is wrong with it.
         problem: String,
     },
-    /// An embedding has an adapter, and its weight is also that of the output head, which has none.
-    #[error("{path}: the output head shares the weight of `{module}`, which has an adapter, but the head has not")]
+    /// An embedding or an output head has an adapter, and both have one weight, in a family that always shares it.
+    #[error(
+        "{path}: `{module}` has an adapter, but in this family the embedding and the output head always share a weight"
+    )]
     TiedAdapter {
         /// The file of the adapters.
         path: PathBuf,
-        /// The embedding.
+        /// The embedding or the head.
         module: String,
     },
     /// The weights below the adapters are not those that the run began with.

@@ -120,14 +120,20 @@ pub fn has_own_head(folder: &Path) -> bool {
     }
 }
 
-/// Like [`load_weights`], from a run's averaged weights.
+/// Like [`load_weights`], from a run's averaged weights; frozen ones have no average.
 pub fn load_averages(engine: &mut Engine, folder: &Path) -> Result<(), TrainError> {
-    verify_weights(folder, AVERAGE_FILE)?;
-    let archive = Archive::file(&folder.join(AVERAGE_FILE))?;
+    let archive = averages(folder, if engine.is_adapted() { ADAPTER_FILE } else { MODEL_FILE })?;
     match engine.is_adapted() {
         true => fill_weights(engine, &archive, adapter_parts(engine, &archive), false),
         false => fill_weights(engine, &archive, parts(engine, &archive), true),
     }
+}
+
+/// The averages of a checkpoint, and of what has none, the tensors of `file`. Errors: those of reading them, and `Damaged`.
+pub(super) fn averages(folder: &Path, file: &str) -> Result<Archive, CheckpointError> {
+    verify_weights(folder, AVERAGE_FILE)?;
+    verify_weights(folder, file)?;
+    Archive::averages(folder, file)
 }
 
 /// All parameters.

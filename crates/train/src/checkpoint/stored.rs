@@ -4,7 +4,7 @@
 use super::archive::{Archive, describe, wrong};
 use super::bitsandbytes::Quantized;
 use super::mxfp4::Packed;
-use super::read::{dtype_of, is_float, matched, verify_weights};
+use super::read::{averages, dtype_of, is_float, matched, verify_weights};
 use super::{ADAPTER_FILE, CheckpointError, MODEL_FILE};
 use half::{bf16, f16};
 use plimsoll_graph::models::ModelConfig;
@@ -29,11 +29,16 @@ struct StoredTensor {
 }
 
 impl StoredWeights {
-    /// Opens the weights of a model: ours, or those of a folder that `transformers` saved. Reads no tensor.
+    /// Opens the weights of a model, ours, or those of a folder that `transformers` saved; if `averaged`, the averages of a
+    /// checkpoint. Reads no tensor.
     /// Errors: those of [`load_weights`](super::load_weights).
-    pub fn open(folder: &Path, model: &ModelConfig) -> Result<Self, CheckpointError> {
-        verify_weights(folder, MODEL_FILE)?;
-        let archive = Archive::file_or_shards(folder, MODEL_FILE)?;
+    pub fn open(folder: &Path, model: &ModelConfig, averaged: bool) -> Result<Self, CheckpointError> {
+        let archive = if averaged {
+            averages(folder, MODEL_FILE)?
+        } else {
+            verify_weights(folder, MODEL_FILE)?;
+            Archive::file_or_shards(folder, MODEL_FILE)?
+        };
         let shapes = tensors_of(model);
         let names = shapes.keys().cloned().collect::<Vec<_>>();
         let stored_as = matched(&archive, &names, true)?;
@@ -46,10 +51,15 @@ impl StoredWeights {
         Ok(Self { archive, tensors })
     }
 
-    /// Opens the adapters of a folder, under PEFT's names. Errors: as for [`StoredWeights::open`].
-    pub fn open_adapters(folder: &Path) -> Result<Self, CheckpointError> {
-        verify_weights(folder, ADAPTER_FILE)?;
-        let archive = Archive::file(&folder.join(ADAPTER_FILE))?;
+    /// Opens the adapters of a folder, under PEFT's names, or if `averaged` their averages. Errors: as for
+    /// [`StoredWeights::open`].
+    pub fn open_adapters(folder: &Path, averaged: bool) -> Result<Self, CheckpointError> {
+        let archive = if averaged {
+            averages(folder, ADAPTER_FILE)?
+        } else {
+            verify_weights(folder, ADAPTER_FILE)?;
+            Archive::file(&folder.join(ADAPTER_FILE))?
+        };
         let tensors = archive.names().map(|name| {
             let shape = archive.view(name)?.shape().to_vec();
             check(&archive, name, &shape)?;

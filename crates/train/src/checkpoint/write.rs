@@ -41,12 +41,14 @@ pub struct Keep<'p> {
 /// Errors: `Checkpoint` if the disk refuses, or a tensor is not finite; `Device` if a tensor can't be read. Older
 /// checkpoints are then untouched.
 pub fn save(
-    engine: &Engine,
+    engine: &mut Engine,
     folder: &RunFolder,
     model: &ModelFolder,
     state: RunState,
     keep: Keep<'_>,
 ) -> Result<Saved, TrainError> {
+    engine.finish_update()?;
+    let engine = &*engine;
     let (disk, checkpoints) = (folder.disk(), folder.checkpoints());
     let name = name_of(state.step);
     let temporary = checkpoints.join(format!("{UNFINISHED}{name}"));

@@ -83,6 +83,8 @@ fn levers_and_stops_change_no_bit() {
         for levers in [
             Levers { recompute: Recompute::all(Level::Block), ..plain },
             Levers { optimizer_offload: 0.5, ..plain },
+            Levers { weight_offload: 0.5, ..plain },
+            Levers { weight_offload: 1.0, recompute: Recompute::all(Level::Block), ..plain },
             Levers { activation_offload: 1, recompute: Recompute::all(Level::Cheap), ..plain },
         ] {
             let pulled = Setup { levers, ..setup.clone() };

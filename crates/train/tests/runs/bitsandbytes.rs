@@ -110,7 +110,7 @@ fn decoded_weights_and_logits_are_those_of_bitsandbytes() {
             }
             engine.initialize(1).expect("weights can be written");
             load_weights(&mut engine, folder.path()).expect("weights of this model");
-            let weights = StoredWeights::open(folder.path(), &golden.model).expect("weights of this model");
+            let weights = StoredWeights::open(folder.path(), &golden.model, false).expect("weights of this model");
             let mut compared = 0;
             for parameter in engine.parameters() {
                 let name = engine.name(parameter.tensor);
@@ -241,7 +241,7 @@ fn refused(golden: &Golden, change: impl FnOnce(&mut Tensors)) -> CheckpointErro
     change(&mut tensors);
     let folder = tempfile::tempdir().expect("a temporary folder");
     write(folder.path(), &tensors);
-    let of_stored = StoredWeights::open(folder.path(), &golden.model).err().expect("no weights of this model");
+    let of_stored = StoredWeights::open(folder.path(), &golden.model, false).err().expect("no weights of this model");
     match load_weights(&mut golden.engine(None), folder.path()).expect_err("no weights of this model") {
         TrainError::Checkpoint(error) => {
             assert_eq!(std::mem::discriminant(&error), std::mem::discriminant(&of_stored), "{error}");
@@ -374,7 +374,7 @@ fn no_file_makes_loading_panic() {
             hits.into_iter().for_each(|(place, byte)| bytes[places[place].min(right.len() - 1)] = byte);
             fs::write(folder.path().join(MODEL_FILE), bytes).expect("a folder to write to");
             let _ = load_weights(&mut engine.borrow_mut(), folder.path());
-            let _ = StoredWeights::open(folder.path(), &golden.model);
+            let _ = StoredWeights::open(folder.path(), &golden.model, false);
             let _ = bitsandbytes_codes(folder.path());
             Ok(())
         });

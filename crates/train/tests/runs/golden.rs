@@ -66,7 +66,7 @@ struct Golden {
 impl Golden {
     /// The stored results of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 36] = [
+        let files: [(_, &'static [u8]); 38] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
             ("mistral", include_bytes!("../golden/mistral.safetensors")),
@@ -95,6 +95,8 @@ impl Golden {
             ("adapters of phi3", include_bytes!("../golden/adapters_phi3.safetensors")),
             ("adapters of an embedding", include_bytes!("../golden/adapters_embedding.safetensors")),
             ("adapters of a tied embedding", include_bytes!("../golden/adapters_tied.safetensors")),
+            ("adapters of a head", include_bytes!("../golden/adapters_head.safetensors")),
+            ("adapters of a tied head", include_bytes!("../golden/adapters_head_tied.safetensors")),
             (LORA_PLUS.0, include_bytes!("../golden/adapters_plus.safetensors")),
             ("adapters with magnitudes", include_bytes!("../golden/adapters_dora.safetensors")),
             ("adapters with magnitudes of gpt2", include_bytes!("../golden/adapters_dora_gpt2.safetensors")),
@@ -585,7 +587,8 @@ const BF16: f64 = 1.0 / 256.0;
 /// 11. Norms of queries and keys amplify roundings from step to step: PyTorch's own losses in bf16 are off by up to 7 units
 /// for Gemma 3 and 2 for Qwen3, Gemma 3's gradients by up to 13; ours by up to 25. A token of Qwen3-MoE gets
 /// another expert in bf16: PyTorch's own gradients are off by up to 41 units, ours by up to 42. PyTorch's own losses of
-/// gpt-oss are off by up to 4 units, ours by up to 7.
+/// gpt-oss are off by up to 4 units, ours by up to 7. PyTorch's own logits of a Gemma 2 with an adapter of its head are off by
+/// up to 9 units, ours by up to 8.
 #[test]
 fn golden_values_hold_in_bf16_within_its_rounding() {
     for golden in Golden::all() {
@@ -600,13 +603,14 @@ fn golden_values_hold_in_bf16_within_its_rounding() {
             "gpt-oss" | "gpt-oss balanced" => (20.0, 12.0),
             _ => (20.0, 6.0),
         };
+        let of_logits = if golden.family == "adapters of a tied head" { 10.0 } else { 6.0 };
         let mut fast = in_bf16(&golden);
         if !golden.model.is_encoder() {
             let tokens = golden.fed(0);
             let found = logits_after(&mut fast, &golden, 0, &tokens);
             let expected = golden.logits_after(0, tokens.len());
             let largest = expected.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
-            assert_close(&format!("{}, logits", golden.family), &found, &expected, 6.0 * BF16 * largest);
+            assert_close(&format!("{}, logits", golden.family), &found, &expected, of_logits * BF16 * largest);
         }
 
         let losses = golden.doubles("losses");

@@ -41,6 +41,7 @@ fn step(engine: &mut Engine, number: u64, first: Scalars, second: Scalars) {
         }
     }
     engine.run(ProgramKind::Update, &second).expect("a sound plan");
+    engine.finish_update().expect("a sound plan");
 }
 
 fn scalars(update: u64, gradient_scale: f32) -> Scalars {

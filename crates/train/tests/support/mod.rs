@@ -12,7 +12,7 @@ use plimsoll_files::Disk;
 use plimsoll_graph::models::{Gpt2Config, ModelConfig};
 use plimsoll_graph::ops::PreferenceKind;
 use plimsoll_graph::{
-    Adapter, Adapters, Contrastive, Graph, Lengths, Objective, Optimizer, Preferences, Targets, TrainShape,
+    Adapter, Adapters, Contrastive, Graph, LayerRole, Lengths, Objective, Optimizer, Preferences, Targets, TrainShape,
     build_training,
 };
 use plimsoll_plan::{Level, Levers, Plan, Recompute, lay_out};
@@ -120,7 +120,8 @@ pub fn encoders() -> Vec<(&'static str, Setup)> {
     ]
 }
 
-/// Runs of adapters: on preferences, and with magnitudes; and on preferences without a reference, of all weights.
+/// Runs of adapters: on preferences, with magnitudes, and of output heads; and on preferences without a reference, of all
+/// weights.
 pub fn adapted() -> Vec<(&'static str, Setup)> {
     let config = r#"{
         "model_type": "llama", "vocab_size": 256, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
@@ -143,14 +144,27 @@ pub fn adapted() -> Vec<(&'static str, Setup)> {
     let with_reference = on_preferences(Preferences::default(), Some(adapters.clone()));
     let judged = on_preferences(single, Some(adapters));
     let without = on_preferences(odds, None);
-    let linear = known.filter(|layer| !layer.is_embedding);
+    let linear = known.filter(|layer| layer.role == LayerRole::Inner);
     let layers = linear.map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
     // The head is trained whole, so that a random model learns something.
     let saved = ["lm_head.weight".to_owned()].into();
     let adapters = Some(Adapters { layers, saved, has_magnitudes: true, ..Adapters::default() });
     let objective = Objective { embedding_noise: Some(5.0), ..Objective::default() };
     let shape = TrainShape { adapters, objective, ..plain.shape.clone() };
+    let of_head = |model: ModelConfig, r_drop| {
+        let layers = model.adaptable_layers().expect("a sensible model").into_iter();
+        let layers =
+            layers.filter(|layer| layer.role == LayerRole::Head || layer.module.ends_with("layer.0.SelfAttention.v"));
+        let layers = layers.map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
+        let adapters = Some(Adapters { layers, dropout: 0.1, ..Adapters::default() });
+        let shape =
+            TrainShape { adapters, objective: Objective { r_drop, ..Objective::default() }, ..plain.shape.clone() };
+        let setup = Setup { model, shape, ..plain.clone() };
+        if setup.model.takes_pairs() { setup.with_rows() } else { setup }
+    };
     vec![
+        ("T5 with adapters of its tied head", of_head(tiny_t5("relu"), None)),
+        ("Llama with R-Drop and an adapter of its head", of_head(model.clone(), Some(1.0))),
         ("Llama on preferences", with_reference),
         ("Llama on judged answers", judged),
         ("Llama on preferences without a reference", without),

@@ -3,11 +3,14 @@
 //! a row.
 
 use super::CudaKernel;
-use super::products::{ENOUGH_TENSOR_TILES, LARGE_TILE, TENSOR_THREADS, TF32, TILE, VECTOR, tensor_type};
+use super::products::{TENSOR_THREADS, TF32, VECTOR, tensor_type};
 use super::shape::{THREADS, WARP, extent, launch, line, number};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{ExpertLinear, ExpertLinearInputGrad, ExpertLinearWeightGrad, WeightLayout};
+use plimsoll_graph::ops::{
+    ENOUGH_TENSOR_TILES, ExpertLinear, ExpertLinearInputGrad, ExpertLinearWeightGrad, LARGE_TILE, TILE, WeightLayout,
+    tiles,
+};
 
 impl CudaKernel for ExpertLinear {
     fn parts(&self, operands: &Operands) -> Vec<Part> {
@@ -91,7 +94,7 @@ impl Kernel {
     fn of(operands: &Operands, [rows, columns, count]: [usize; 3], strides: &[usize]) -> Self {
         let dtype = operands.io.inputs[0].dtype;
         let numbers = tensor_type(dtype, operands);
-        let fills = rows.div_ceil(LARGE_TILE) * columns.div_ceil(LARGE_TILE) * count >= ENOUGH_TENSOR_TILES;
+        let fills = tiles([rows, columns], LARGE_TILE) * count >= ENOUGH_TENSOR_TILES;
         let is_aligned = strides.iter().all(|stride| (*stride as u64 * dtype.size_bytes()).is_multiple_of(VECTOR));
         let is_large = numbers.is_some() && dtype != DType::F32 && fills && is_aligned;
         Self { numbers, tile: if is_large { LARGE_TILE } else { TILE } }

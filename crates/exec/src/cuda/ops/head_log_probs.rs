@@ -1,7 +1,7 @@
 //! Launches of `kernels/head_log_probs.cu`, between those of `head_loss.rs`.
 
 use super::CudaKernel;
-use super::head_loss::{Head, Rows};
+use super::head_loss::{Gradients, Head, Rows};
 use crate::cuda::launch::{Operands, Part};
 use plimsoll_graph::ops::{HeadLogProbs, HeadLogProbsGrad};
 
@@ -13,8 +13,8 @@ impl CudaKernel for HeadLogProbs {
             smoothing: 0.0,
             cap: self.cap,
             alpha: None,
-            inputs: None,
-            weight: None,
+            has_adapter: self.adapter,
+            gradients: Gradients::default(),
             accumulate_loss: false,
             accumulate: false,
             rows: Some(Rows::Sums { split: self.split }),
@@ -25,17 +25,18 @@ impl CudaKernel for HeadLogProbs {
 
 impl CudaKernel for HeadLogProbsGrad {
     fn parts(&self, operands: &Operands) -> Vec<Part> {
+        let slopes = if self.adapter.is_some() { 5 } else { 3 };
         Head {
             operands,
             chunk: self.chunk,
             smoothing: 0.0,
             cap: self.cap,
             alpha: None,
-            inputs: self.input.then(|| &operands.outputs[..1]),
-            weight: operands.outputs.last().copied().filter(|_| self.weight),
+            has_adapter: self.adapter.is_some(),
+            gradients: Gradients::of(&self.requested(), 1, &operands.outputs),
             accumulate_loss: false,
             accumulate: self.accumulate,
-            rows: Some(Rows::Slopes { address: operands.inputs[3], split: self.split }),
+            rows: Some(Rows::Slopes { address: operands.inputs[slopes], split: self.split }),
         }
         .parts()
     }

@@ -6,7 +6,7 @@ use super::CudaKernel;
 use super::shape::{WARP, extent, launch, line, number};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use crate::cuda::product::{Factors, Matrix, Product};
-use plimsoll_graph::ops::{HeadLoss, HeadLossGrad, InnerParts, logits_stride};
+use plimsoll_graph::ops::{HeadGradients, HeadLoss, HeadLossGrad, InnerParts, logits_stride};
 use plimsoll_graph::{DType, DeviceKind};
 
 /// Logits that a thread processes at a time, and most threads per row: `EACH` and `THREADS` of `head_loss.cuh`.
@@ -22,14 +22,51 @@ pub(super) struct Head<'a> {
     pub(super) cap: Option<f32>,
     /// Weight of the divergence of two draws, if there are two.
     pub(super) alpha: Option<f32>,
-    /// Addresses of the draws' gradients, if they are requested.
-    pub(super) inputs: Option<&'a [u64]>,
-    /// Address of the weight's gradient, if it is requested.
-    pub(super) weight: Option<u64>,
+    /// Whether the weight has an adapter.
+    pub(super) has_adapter: bool,
+    pub(super) gradients: Gradients<'a>,
     pub(super) accumulate_loss: bool,
     pub(super) accumulate: bool,
     /// What is computed for each row instead of the loss.
     pub(super) rows: Option<Rows>,
+}
+
+/// Addresses of gradients: of hidden states and of an adapter's t for each draw, empty if they are not requested, and of
+/// the weight and an adapter's B.
+#[derive(Default)]
+pub(super) struct Gradients<'a> {
+    x: &'a [u64],
+    low: &'a [u64],
+    weight: Option<u64>,
+    up: Option<u64>,
+}
+
+impl<'a> Gradients<'a> {
+    /// Those among an op's results, in their order.
+    pub(super) fn of(requested: &HeadGradients, draws: usize, results: &'a [u64]) -> Self {
+        let (x, results) = results.split_at(if requested.input { draws } else { 0 });
+        let (low, results) = results.split_at(if requested.low() { draws } else { 0 });
+        let mut of_weights = results.iter().copied();
+        let weight = if requested.weight { of_weights.next() } else { None };
+        let up = if requested.up() { of_weights.next() } else { None };
+        Self { x, low, weight, up }
+    }
+
+    fn are_requested(&self) -> bool {
+        !(self.x.is_empty() && self.low.is_empty()) || self.weight.is_some() || self.up.is_some()
+    }
+}
+
+/// A factor of logits for each draw and the one that all draws share, with the addresses of their gradients: hidden states
+/// and the weight, or the two parts of an adapter.
+#[derive(Clone, Copy)]
+struct Pair<'a> {
+    /// The operand of the first draw.
+    first: usize,
+    table: usize,
+    columns: usize,
+    of_rows: &'a [u64],
+    of_table: Option<u64>,
 }
 
 /// Results for rows of tokens.
@@ -67,16 +104,29 @@ impl Head<'_> {
         launch("head_log_probs", "head_log_probs_sum", line(targets.shape[0]), arguments)
     }
 
+    /// The factors of logits, whose products are added.
+    fn pairs(&self) -> Vec<Pair<'_>> {
+        let (draws, of) = (self.draws(), &self.gradients);
+        let pair = |first, table: usize, of_rows, of_table| {
+            let columns = self.operands.io.inputs[table].columns();
+            Pair { first, table, columns, of_rows, of_table }
+        };
+        let of_adapter = self.has_adapter.then(|| pair(draws + 2, 2 * draws + 2, of.low, of.up));
+        [pair(0, draws, of.x, of.weight)].into_iter().chain(of_adapter).collect()
+    }
+
     /// Rows `first` to `first + rows`; scratch has space for `most` rows.
     fn chunk(&self, first: usize, rows: usize, most: usize) -> Vec<Part> {
         let (draws, scratch) = (self.draws(), self.operands.scratch.address);
         let weight = self.operands.io.inputs[draws];
-        let (vocab, channels) = (weight.shape[0], weight.shape[1]);
+        let vocab = weight.shape[0];
         let stride = logits_stride(vocab, DeviceKind::Cuda);
         let logits = |draw: usize| scratch + (4 * draw * most * stride) as u64;
         let losses = scratch + (4 * draws * most * stride) as u64;
-        let of_rows = |address: u64| address + (first * channels) as u64 * weight.dtype.size_bytes();
-        let hidden = |address| Matrix { address: of_rows(address), dtype: weight.dtype, stride: channels };
+        let of_rows = |address: u64, columns: usize| {
+            let address = address + (first * columns) as u64 * weight.dtype.size_bytes();
+            Matrix { address, dtype: weight.dtype, stride: columns }
+        };
         let single = |draw| Matrix { address: logits(draw), dtype: DType::F32, stride };
         // The result of `lay_slopes` of `head_loss.cuh`: in half precision with the same bytes from row to row, and
         // scaled.
@@ -85,23 +135,26 @@ impl Head<'_> {
         let slopes = |draw| if is_half { halves(draw) } else { single(draw) };
         let is_scaled = is_half || self.rows.is_some();
         let scaled_by = if is_scaled { 0 } else { self.operands.scalars };
-        let table = Matrix { address: self.operands.inputs[draws], dtype: weight.dtype, stride: channels };
-        let product = Product {
-            factors: Factors::RightTransposed,
-            left: hidden(self.operands.inputs[0]),
-            right: table,
-            result: single(0),
-            bias: 0,
-            scaled_by: 0,
-            extents: [rows, vocab, channels],
-            accumulate: false,
-            parts: InnerParts::whole(channels),
-            partial: (losses + 4 * most as u64).next_multiple_of(16),
+        let product = |pair: &Pair, draw: usize| {
+            let columns = pair.columns;
+            let table = self.operands.inputs[pair.table];
+            Product {
+                factors: Factors::RightTransposed,
+                left: of_rows(self.operands.inputs[pair.first + draw], columns),
+                right: Matrix { address: table, dtype: weight.dtype, stride: columns },
+                result: single(draw),
+                bias: 0,
+                scaled_by: 0,
+                extents: [rows, vocab, columns],
+                accumulate: pair.first > 0,
+                parts: InnerParts::whole(columns),
+                partial: (losses + 4 * most as u64).next_multiple_of(16),
+            }
         };
+        let pairs = self.pairs();
         let mut parts = Vec::new();
         for draw in 0..draws {
-            let left = hidden(self.operands.inputs[draw]);
-            parts.push(Product { left, result: single(draw), ..product }.part(self.operands));
+            parts.extend(pairs.iter().map(|pair| product(pair, draw).part(self.operands)));
         }
         parts.extend(match self.rows {
             None => self.losses(first, rows, &[logits(0), logits(1)][..draws], losses).map(Part::Kernel).to_vec(),
@@ -110,17 +163,19 @@ impl Head<'_> {
                 vec![Part::Kernel(self.slopes(first, rows, logits(0), address, split))]
             }
         });
-        for draw in 0..draws {
-            let scaled = Product { left: slopes(draw), scaled_by, ..product };
-            parts.extend(self.inputs.map(|inputs| {
-                let (result, extents) = (hidden(inputs[draw]), [rows, channels, vocab]);
+        for (draw, pair) in (0..draws).flat_map(|draw| pairs.iter().map(move |pair| (draw, pair))) {
+            let logits = product(pair, draw);
+            let scaled = Product { left: slopes(draw), scaled_by, ..logits };
+            parts.extend(pair.of_rows.get(draw).map(|&address| {
+                let (result, extents) = (of_rows(address, pair.columns), [rows, pair.columns, vocab]);
                 // Split as for whole chunks, for which the scratch is sized.
-                let parts = InnerParts::of([most, channels, vocab]);
-                Product { factors: Factors::Plain, result, extents, parts, ..scaled }.part(self.operands)
+                let parts = InnerParts::of([most, pair.columns, vocab]);
+                Product { factors: Factors::Plain, result, extents, accumulate: false, parts, ..scaled }
+                    .part(self.operands)
             }));
-            parts.extend(self.weight.map(|address| {
-                let result = Matrix { address, dtype: DType::F32, stride: channels };
-                let (right, extents) = (hidden(self.operands.inputs[draw]), [vocab, channels, rows]);
+            parts.extend(pair.of_table.map(|address| {
+                let result = Matrix { address, dtype: DType::F32, stride: pair.columns };
+                let (right, extents) = (logits.left, [vocab, pair.columns, rows]);
                 let accumulate = self.accumulate || first + draw > 0;
                 let parts = InnerParts::whole(rows);
                 Product { factors: Factors::LeftTransposed, right, result, extents, accumulate, parts, ..scaled }
@@ -158,10 +213,8 @@ impl Head<'_> {
             .long(logits_stride(vocab, DeviceKind::Cuda) as u64)
             .float(self.smoothing);
         arguments = self.alpha.into_iter().fold(arguments, Arguments::float);
-        arguments = arguments
-            .float(self.cap.unwrap_or(0.0))
-            .flag(self.inputs.is_some() || self.weight.is_some())
-            .int(number(weight.dtype));
+        arguments =
+            arguments.float(self.cap.unwrap_or(0.0)).flag(self.gradients.are_requested()).int(number(weight.dtype));
         self.of_tokens(self.module(), self.module(), rows, arguments)
     }
 
@@ -209,8 +262,8 @@ impl CudaKernel for HeadLoss {
             smoothing: self.smoothing,
             cap: self.cap,
             alpha: None,
-            inputs: None,
-            weight: None,
+            has_adapter: self.adapter,
+            gradients: Gradients::default(),
             accumulate_loss: false,
             accumulate: false,
             rows: None,
@@ -227,8 +280,8 @@ impl CudaKernel for HeadLossGrad {
             smoothing: self.smoothing,
             cap: self.cap,
             alpha: None,
-            inputs: self.input.then(|| &operands.outputs[1..2]),
-            weight: operands.outputs.last().copied().filter(|_| self.weight),
+            has_adapter: self.adapter.is_some(),
+            gradients: Gradients::of(&self.requested(), 1, &operands.outputs[1..]),
             accumulate_loss: self.accumulate_loss,
             accumulate: self.accumulate,
             rows: None,

@@ -23,6 +23,7 @@ mod grad_clip;
 mod grad_norm;
 mod head_log_probs;
 mod head_loss;
+mod keep_gradient;
 mod layer_norm;
 mod linear;
 mod low_rank_norm;
@@ -48,6 +49,7 @@ mod take_row;
 mod transfer;
 mod uniform_noise;
 
+pub(super) use parameter_update::{are_alike, updates};
 pub use products::OLDEST_WITH_TF32;
 
 use super::launch::{Launch, Operands, Part};

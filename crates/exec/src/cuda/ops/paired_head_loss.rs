@@ -1,7 +1,7 @@
 //! The output head with the loss of two draws, as [`Head`] launches it.
 
 use super::CudaKernel;
-use super::head_loss::Head;
+use super::head_loss::{Gradients, Head};
 use crate::cuda::launch::{Operands, Part};
 use plimsoll_graph::ops::{PairedHeadLoss, PairedHeadLossGrad};
 
@@ -13,8 +13,8 @@ impl CudaKernel for PairedHeadLoss {
             smoothing: self.smoothing,
             cap: self.cap,
             alpha: Some(self.alpha),
-            inputs: None,
-            weight: None,
+            has_adapter: self.adapter,
+            gradients: Gradients::default(),
             accumulate_loss: false,
             accumulate: false,
             rows: None,
@@ -31,8 +31,8 @@ impl CudaKernel for PairedHeadLossGrad {
             smoothing: self.smoothing,
             cap: self.cap,
             alpha: Some(self.alpha),
-            inputs: self.input.then(|| &operands.outputs[1..3]),
-            weight: operands.outputs.last().copied().filter(|_| self.weight),
+            has_adapter: self.adapter.is_some(),
+            gradients: Gradients::of(&self.requested(), 2, &operands.outputs[1..]),
             accumulate_loss: self.accumulate_loss,
             accumulate: self.accumulate,
             rows: None,

@@ -9,19 +9,13 @@ use super::shape::{blocks, extent, launch, number, suffix};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
 use crate::cuda::product::{Factors, Matrix, Product};
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::InnerParts;
+use plimsoll_graph::ops::{ENOUGH_TENSOR_TILES, InnerParts, LARGE_TILE, TILE, tiles};
 
 /// The first compute capability whose tensor cores support TF32.
 pub const OLDEST_WITH_TF32: (u8, u8) = (8, 0);
 
-/// Extents of the smaller tile of `product.cuh` and of `linear.cu`, for matrices of any alignment.
-pub(super) const TILE: usize = 64;
-/// Extents of the larger tile of both, which reads half as much for each product, and the least number of tiles for
-/// which it is used: enough to keep typical cards busy (an RTX 3060 has 28 multiprocessors, an RTX 4090 has 128, with
-/// two tiles each). On an H100 with 132, 144 larger tiles are 25 % faster than smaller ones on tensor cores, and 25 %
-/// slower with `linear.cu` (`bench/results/2026-11-22-h100-products.md`).
-pub(super) const LARGE_TILE: usize = 128;
-pub(super) const ENOUGH_TENSOR_TILES: usize = 96;
+/// Fewest larger tiles for which `linear.cu` uses them: on an H100 with 132 multiprocessors, 144 are 25 % slower than smaller
+/// ones (`bench/results/2026-11-22-h100-products.md`).
 const ENOUGH_TILES: usize = 192;
 /// Alignment of rows for the larger tile, in bytes.
 pub(super) const VECTOR: u64 = 16;
@@ -78,6 +72,20 @@ impl Product {
         pieces
     }
 
+    /// The product as about `count` of some of its rows or columns, whichever are more.
+    pub(in crate::cuda) fn split(self, count: u64) -> Vec<Self> {
+        let axis = if self.extents[ROWS] >= self.extents[COLUMNS] { ROWS } else { COLUMNS };
+        let each = (self.extents[axis] as u64).div_ceil(count.max(1)).next_multiple_of(LARGE_TILE as u64) as usize;
+        let (mut pieces, mut rest) = (Vec::new(), self);
+        while rest.extents[axis] > each {
+            let [first, second] = rest.cut(axis, each);
+            pieces.push(first);
+            rest = second;
+        }
+        pieces.push(rest);
+        pieces
+    }
+
     /// The contiguous axis of each factor.
     fn axes_that_lie_closest(&self) -> [usize; 2] {
         match self.factors {
@@ -119,7 +127,7 @@ impl Product {
     }
 
     /// Its launches as a part of the op of these operands.
-    fn launches(&self, of: &Operands) -> Vec<Launch> {
+    pub(in crate::cuda) fn launches(&self, of: &Operands) -> Vec<Launch> {
         if self.parts.count == 1 {
             return vec![self.launch(of)];
         }
@@ -155,7 +163,7 @@ impl Product {
         if let Some(numbers) = self.on_tensor_cores(of) {
             let tile = if self.fills(ENOUGH_TENSOR_TILES) && self.is_aligned() { LARGE_TILE } else { TILE };
             let entry = format!("product_{factors}_{numbers}_{tile}");
-            let grid = [extent(rows.div_ceil(tile) * columns.div_ceil(tile)), extent(self.parts.count), 1];
+            let grid = [extent(tiles([rows, columns], tile)), extent(self.parts.count), 1];
             let (module, arguments) = match self.left.dtype {
                 DType::F16 => ("product_f16", self.arguments(&[]).int(number(self.result.dtype))),
                 DType::Bf16 => ("product_bf16", self.arguments(&[]).int(number(self.result.dtype))),
@@ -184,7 +192,7 @@ impl Product {
     /// Whether there are at least `enough` larger tiles. The tile's size does not change the bits.
     fn fills(&self, enough: usize) -> bool {
         let [rows, columns, _] = self.extents;
-        rows.div_ceil(LARGE_TILE) * columns.div_ceil(LARGE_TILE) * self.parts.count >= enough
+        tiles([rows, columns], LARGE_TILE) * self.parts.count >= enough
     }
 
     /// Whether rows of both factors are aligned to vectors.

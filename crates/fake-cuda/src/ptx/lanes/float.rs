@@ -2,10 +2,10 @@
 //! interpreter then blurs them if requested.
 
 use super::super::types::Type;
-use super::Lane;
+use super::{Lanes, lanes};
 
 /// The function of an opcode for a type.
-pub fn lane(opcode: &str, variant: &str, ty: Type) -> Option<Lane> {
+pub fn lanes_of(opcode: &str, variant: &str, ty: Type) -> Option<Lanes> {
     match ty {
         Type::F32 => arithmetic::<f32>(opcode, variant).or_else(|| functions(opcode)),
         Type::F64 => arithmetic::<f64>(opcode, variant),
@@ -75,24 +75,24 @@ fn sign<T: Float>() -> u64 {
     1 << (8 * size_of::<T>() - 1)
 }
 
-fn arithmetic<T: Float>(opcode: &str, variant: &str) -> Option<Lane> {
+fn arithmetic<T: Float>(opcode: &str, variant: &str) -> Option<Lanes> {
     Some(match (opcode, variant) {
-        ("mov", "") => |a, _, _, _| T::of(a).bits(),
-        ("add", "") => |a, b, _, _| T::of(a).add(T::of(b)).bits(),
-        ("sub", "") => |a, b, _, _| T::of(a).add(T::of(b ^ sign::<T>())).bits(),
-        ("mul", "") => |a, b, _, _| T::of(a).multiply(T::of(b)).bits(),
-        ("div", _) => |a, b, _, _| T::of(a).divide(T::of(b)).bits(),
-        ("fma" | "mad", "") => |a, b, c, _| T::of(a).fused(T::of(b), T::of(c)).bits(),
-        ("min", "") => |a, b, _, _| T::of(a).lower(T::of(b)).bits(),
-        ("max", "") => |a, b, _, _| T::of(a).upper(T::of(b)).bits(),
-        ("min", "NaN") => |a, b, _, _| either_nan::<T>(a, b).unwrap_or_else(|| T::of(a).lower(T::of(b)).bits()),
-        ("max", "NaN") => |a, b, _, _| either_nan::<T>(a, b).unwrap_or_else(|| T::of(a).upper(T::of(b)).bits()),
-        ("neg", "") => |a, _, _, _| a ^ sign::<T>(),
-        ("abs", "") => |a, _, _, _| a & !sign::<T>(),
-        ("copysign", "") => |a, b, _, _| T::of(b).with_sign_of(T::of(a)).bits(),
-        ("sqrt", _) => |a, _, _, _| T::of(a).root().bits(),
-        ("rcp", _) => |a, _, _, _| one::<T>().divide(T::of(a)).bits(),
-        ("selp", "") => |a, b, c, _| if c & 1 == 1 { a } else { b },
+        ("mov", "") => lanes!(|a, _, _, _| T::of(a).bits()),
+        ("add", "") => lanes!(|a, b, _, _| T::of(a).add(T::of(b)).bits()),
+        ("sub", "") => lanes!(|a, b, _, _| T::of(a).add(T::of(b ^ sign::<T>())).bits()),
+        ("mul", "") => lanes!(|a, b, _, _| T::of(a).multiply(T::of(b)).bits()),
+        ("div", _) => lanes!(|a, b, _, _| T::of(a).divide(T::of(b)).bits()),
+        ("fma" | "mad", "") => lanes!(|a, b, c, _| T::of(a).fused(T::of(b), T::of(c)).bits()),
+        ("min", "") => lanes!(|a, b, _, _| T::of(a).lower(T::of(b)).bits()),
+        ("max", "") => lanes!(|a, b, _, _| T::of(a).upper(T::of(b)).bits()),
+        ("min", "NaN") => lanes!(|a, b, _, _| either_nan::<T>(a, b).unwrap_or_else(|| T::of(a).lower(T::of(b)).bits())),
+        ("max", "NaN") => lanes!(|a, b, _, _| either_nan::<T>(a, b).unwrap_or_else(|| T::of(a).upper(T::of(b)).bits())),
+        ("neg", "") => lanes!(|a, _, _, _| a ^ sign::<T>()),
+        ("abs", "") => lanes!(|a, _, _, _| a & !sign::<T>()),
+        ("copysign", "") => lanes!(|a, b, _, _| T::of(b).with_sign_of(T::of(a)).bits()),
+        ("sqrt", _) => lanes!(|a, _, _, _| T::of(a).root().bits()),
+        ("rcp", _) => lanes!(|a, _, _, _| one::<T>().divide(T::of(a)).bits()),
+        ("selp", "") => lanes!(|a, b, c, _| if c & 1 == 1 { a } else { b }),
         ("testp", _) => return tested::<T>(variant),
         ("setp", _) => return compare::<T>(variant),
         _ => return None,
@@ -109,14 +109,14 @@ fn either_nan<T: Float>(a: u64, b: u64) -> Option<u64> {
 }
 
 /// Functions of single precision only; all are approximate.
-fn functions(opcode: &str) -> Option<Lane> {
+fn functions(opcode: &str) -> Option<Lanes> {
     Some(match opcode {
-        "rsqrt" => |a, _, _, _| through(a, |x| 1.0 / x.sqrt()),
-        "ex2" => |a, _, _, _| through(a, f64::exp2),
-        "lg2" => |a, _, _, _| through(a, f64::log2),
-        "sin" => |a, _, _, _| through(a, f64::sin),
-        "cos" => |a, _, _, _| through(a, f64::cos),
-        "tanh" => |a, _, _, _| through(a, f64::tanh),
+        "rsqrt" => lanes!(|a, _, _, _| through(a, |x| 1.0 / x.sqrt())),
+        "ex2" => lanes!(|a, _, _, _| through(a, f64::exp2)),
+        "lg2" => lanes!(|a, _, _, _| through(a, f64::log2)),
+        "sin" => lanes!(|a, _, _, _| through(a, f64::sin)),
+        "cos" => lanes!(|a, _, _, _| through(a, f64::cos)),
+        "tanh" => lanes!(|a, _, _, _| through(a, f64::tanh)),
         _ => return None,
     })
 }
@@ -125,35 +125,35 @@ fn through(a: u64, f: impl Fn(f64) -> f64) -> u64 {
     (f(f32::of(a).into()) as f32).bits()
 }
 
-fn tested<T: Float>(what: &str) -> Option<Lane> {
+fn tested<T: Float>(what: &str) -> Option<Lanes> {
     fn infinite<T: Float>(a: u64) -> bool {
         T::of(a).wide().is_infinite()
     }
     Some(match what {
-        "finite" => |a, _, _, _| T::of(a).wide().is_finite().into(),
-        "infinite" => |a, _, _, _| infinite::<T>(a).into(),
-        "number" => |a, _, _, _| (!T::of(a).wide().is_nan()).into(),
-        "notanumber" => |a, _, _, _| T::of(a).wide().is_nan().into(),
+        "finite" => lanes!(|a, _, _, _| T::of(a).wide().is_finite().into()),
+        "infinite" => lanes!(|a, _, _, _| infinite::<T>(a).into()),
+        "number" => lanes!(|a, _, _, _| (!T::of(a).wide().is_nan()).into()),
+        "notanumber" => lanes!(|a, _, _, _| T::of(a).wide().is_nan().into()),
         _ => return None,
     })
 }
 
-fn compare<T: Float>(how: &str) -> Option<Lane> {
+fn compare<T: Float>(how: &str) -> Option<Lanes> {
     Some(match how {
-        "eq" => |a, b, _, _| (T::of(a) == T::of(b)).into(),
-        "ne" => |a, b, _, _| (T::of(a) < T::of(b) || T::of(a) > T::of(b)).into(),
-        "lt" => |a, b, _, _| (T::of(a) < T::of(b)).into(),
-        "le" => |a, b, _, _| (T::of(a) <= T::of(b)).into(),
-        "gt" => |a, b, _, _| (T::of(a) > T::of(b)).into(),
-        "ge" => |a, b, _, _| (T::of(a) >= T::of(b)).into(),
-        "equ" => |a, b, _, _| (!(T::of(a) < T::of(b) || T::of(a) > T::of(b))).into(),
-        "neu" => |a, b, _, _| (T::of(a) != T::of(b)).into(),
-        "ltu" => |a, b, _, _| unordered_or(T::of(a) < T::of(b), either_nan::<T>(a, b)),
-        "leu" => |a, b, _, _| unordered_or(T::of(a) <= T::of(b), either_nan::<T>(a, b)),
-        "gtu" => |a, b, _, _| unordered_or(T::of(a) > T::of(b), either_nan::<T>(a, b)),
-        "geu" => |a, b, _, _| unordered_or(T::of(a) >= T::of(b), either_nan::<T>(a, b)),
-        "num" => |a, b, _, _| either_nan::<T>(a, b).is_none().into(),
-        "nan" => |a, b, _, _| either_nan::<T>(a, b).is_some().into(),
+        "eq" => lanes!(|a, b, _, _| (T::of(a) == T::of(b)).into()),
+        "ne" => lanes!(|a, b, _, _| (T::of(a) < T::of(b) || T::of(a) > T::of(b)).into()),
+        "lt" => lanes!(|a, b, _, _| (T::of(a) < T::of(b)).into()),
+        "le" => lanes!(|a, b, _, _| (T::of(a) <= T::of(b)).into()),
+        "gt" => lanes!(|a, b, _, _| (T::of(a) > T::of(b)).into()),
+        "ge" => lanes!(|a, b, _, _| (T::of(a) >= T::of(b)).into()),
+        "equ" => lanes!(|a, b, _, _| (!(T::of(a) < T::of(b) || T::of(a) > T::of(b))).into()),
+        "neu" => lanes!(|a, b, _, _| (T::of(a) != T::of(b)).into()),
+        "ltu" => lanes!(|a, b, _, _| unordered_or(T::of(a) < T::of(b), either_nan::<T>(a, b))),
+        "leu" => lanes!(|a, b, _, _| unordered_or(T::of(a) <= T::of(b), either_nan::<T>(a, b))),
+        "gtu" => lanes!(|a, b, _, _| unordered_or(T::of(a) > T::of(b), either_nan::<T>(a, b))),
+        "geu" => lanes!(|a, b, _, _| unordered_or(T::of(a) >= T::of(b), either_nan::<T>(a, b))),
+        "num" => lanes!(|a, b, _, _| either_nan::<T>(a, b).is_none().into()),
+        "nan" => lanes!(|a, b, _, _| either_nan::<T>(a, b).is_some().into()),
         _ => return None,
     })
 }
@@ -164,6 +164,7 @@ fn unordered_or(outcome: bool, nan: Option<u64>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::in_one_lane;
     use super::*;
 
     #[test]
@@ -182,15 +183,17 @@ mod tests {
             ("nan", [1, 0]),
         ];
         for (how, [with_nan, equal]) in expected {
-            let lane = lane("setp", how, Type::F32).unwrap();
-            assert_eq!([lane(nan, two, 0, 0), lane(two, two, 0, 0)], [with_nan, equal], "{how}");
+            let lanes = lanes_of("setp", how, Type::F32).unwrap();
+            let found = [nan, two].map(|a| in_one_lane(lanes, [a, two, 0, 0]));
+            assert_eq!(found, [with_nan, equal], "{how}");
         }
     }
 
     #[test]
     fn min_of_a_number_and_nan_is_the_number() {
         let (nan, two) = (u64::from(f32::NAN.to_bits()), u64::from(2f32.to_bits()));
-        assert_eq!(lane("min", "", Type::F32).unwrap()(nan, two, 0, 0), two);
-        assert_eq!(lane("min", "NaN", Type::F32).unwrap()(nan, two, 0, 0), 0x7fff_ffff);
+        let least = |variant| in_one_lane(lanes_of("min", variant, Type::F32).unwrap(), [nan, two, 0, 0]);
+        assert_eq!(least(""), two);
+        assert_eq!(least("NaN"), 0x7fff_ffff);
     }
 }

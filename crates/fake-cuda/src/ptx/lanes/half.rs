@@ -2,7 +2,7 @@
 //! precision and rounds once, as on cards.
 
 use super::super::types::Type;
-use super::Lane;
+use super::{Lanes, lanes};
 
 /// Rounds to a format with `mantissa` stored bits and smallest normal exponent `lowest`, to nearest, ties to even. The
 /// caller handles overflow. Exact for formats with less than half of double precision's bits.
@@ -39,14 +39,14 @@ pub fn f16_bits(x: f64) -> u16 {
 
 /// The number in the bits of half precision.
 pub fn f16_value(bits: u16) -> f32 {
-    let (exponent, mantissa) = (i32::from(bits >> 10 & 31), f64::from(bits & 0x3ff));
-    let size = match exponent {
-        31 if mantissa == 0.0 => f64::INFINITY,
-        31 => f64::NAN,
-        0 => mantissa * power_of_two(-24),
-        _ => (1024.0 + mantissa) * power_of_two(exponent - 25),
+    // In the fields of single precision, the same bits are a number that is smaller by the difference of both biases.
+    const DIFFERENCE: f32 = f32::from_bits((127 + 127 - 15) << 23);
+    let size = match bits & 0x7fff {
+        0x7c00 => f32::INFINITY,
+        0x7c01.. => f32::NAN,
+        magnitude => f32::from_bits(u32::from(magnitude) << 13) * DIFFERENCE,
     };
-    (if bits >> 15 == 1 { -size } else { size }) as f32
+    if bits >> 15 == 1 { -size } else { size }
 }
 
 /// The bits of a bfloat16 number: single precision with 7 stored bits.
@@ -96,7 +96,7 @@ impl Half for Bf16 {
 }
 
 /// The function of an opcode for a type.
-pub fn lane(opcode: &str, variant: &str, ty: Type) -> Option<Lane> {
+pub fn lanes_of(opcode: &str, variant: &str, ty: Type) -> Option<Lanes> {
     match ty {
         Type::F16 => single::<F16>(opcode, variant),
         Type::Bf16 => single::<Bf16>(opcode, variant),
@@ -106,43 +106,43 @@ pub fn lane(opcode: &str, variant: &str, ty: Type) -> Option<Lane> {
     }
 }
 
-fn single<H: Half>(opcode: &str, variant: &str) -> Option<Lane> {
+fn single<H: Half>(opcode: &str, variant: &str) -> Option<Lanes> {
     Some(match (opcode, variant) {
-        ("mov", "") => |a, _, _, _| a & 0xffff,
-        ("add", "") => |a, b, _, _| H::bits(H::value(a) + H::value(b)),
-        ("sub", "") => |a, b, _, _| H::bits(H::value(a) - H::value(b)),
-        ("mul", "") => |a, b, _, _| H::bits(H::value(a) * H::value(b)),
-        ("fma", "") => |a, b, c, _| fused::<H>(a, b, c),
-        ("min", "") => |a, b, _, _| H::bits(H::value(a).min(H::value(b))),
-        ("max", "") => |a, b, _, _| H::bits(H::value(a).max(H::value(b))),
-        ("neg", "") => |a, _, _, _| (a ^ 0x8000) & 0xffff,
-        ("abs", "") => |a, _, _, _| a & 0x7fff,
-        ("ex2", _) => |a, _, _, _| H::bits(H::value(a).exp2()),
-        ("tanh", _) => |a, _, _, _| H::bits(H::value(a).tanh()),
-        ("setp", "eq") => |a, b, _, _| (H::value(a) == H::value(b)).into(),
-        ("setp", "neu") => |a, b, _, _| (H::value(a) != H::value(b)).into(),
-        ("setp", "lt") => |a, b, _, _| (H::value(a) < H::value(b)).into(),
-        ("setp", "le") => |a, b, _, _| (H::value(a) <= H::value(b)).into(),
-        ("setp", "gt") => |a, b, _, _| (H::value(a) > H::value(b)).into(),
-        ("setp", "ge") => |a, b, _, _| (H::value(a) >= H::value(b)).into(),
-        ("setp", "nan") => |a, b, _, _| (H::value(a).is_nan() || H::value(b).is_nan()).into(),
+        ("mov", "") => lanes!(|a, _, _, _| a & 0xffff),
+        ("add", "") => lanes!(|a, b, _, _| H::bits(H::value(a) + H::value(b))),
+        ("sub", "") => lanes!(|a, b, _, _| H::bits(H::value(a) - H::value(b))),
+        ("mul", "") => lanes!(|a, b, _, _| H::bits(H::value(a) * H::value(b))),
+        ("fma", "") => lanes!(|a, b, c, _| fused::<H>(a, b, c)),
+        ("min", "") => lanes!(|a, b, _, _| H::bits(H::value(a).min(H::value(b)))),
+        ("max", "") => lanes!(|a, b, _, _| H::bits(H::value(a).max(H::value(b)))),
+        ("neg", "") => lanes!(|a, _, _, _| (a ^ 0x8000) & 0xffff),
+        ("abs", "") => lanes!(|a, _, _, _| a & 0x7fff),
+        ("ex2", _) => lanes!(|a, _, _, _| H::bits(H::value(a).exp2())),
+        ("tanh", _) => lanes!(|a, _, _, _| H::bits(H::value(a).tanh())),
+        ("setp", "eq") => lanes!(|a, b, _, _| (H::value(a) == H::value(b)).into()),
+        ("setp", "neu") => lanes!(|a, b, _, _| (H::value(a) != H::value(b)).into()),
+        ("setp", "lt") => lanes!(|a, b, _, _| (H::value(a) < H::value(b)).into()),
+        ("setp", "le") => lanes!(|a, b, _, _| (H::value(a) <= H::value(b)).into()),
+        ("setp", "gt") => lanes!(|a, b, _, _| (H::value(a) > H::value(b)).into()),
+        ("setp", "ge") => lanes!(|a, b, _, _| (H::value(a) >= H::value(b)).into()),
+        ("setp", "nan") => lanes!(|a, b, _, _| (H::value(a).is_nan() || H::value(b).is_nan()).into()),
         _ => return None,
     })
 }
 
-fn pair<H: Half>(opcode: &str, variant: &str) -> Option<Lane> {
+fn pair<H: Half>(opcode: &str, variant: &str) -> Option<Lanes> {
     Some(match (opcode, variant) {
-        ("mov", "") => |a, _, _, _| a & 0xffff_ffff,
-        ("add", "") => |a, b, _, _| both(a, b, 0, |a, b, _| H::bits(H::value(a) + H::value(b))),
-        ("sub", "") => |a, b, _, _| both(a, b, 0, |a, b, _| H::bits(H::value(a) - H::value(b))),
-        ("mul", "") => |a, b, _, _| both(a, b, 0, |a, b, _| H::bits(H::value(a) * H::value(b))),
-        ("fma", "") => |a, b, c, _| both(a, b, c, fused::<H>),
-        ("min", "") => |a, b, _, _| both(a, b, 0, |a, b, _| H::bits(H::value(a).min(H::value(b)))),
-        ("max", "") => |a, b, _, _| both(a, b, 0, |a, b, _| H::bits(H::value(a).max(H::value(b)))),
-        ("neg", "") => |a, _, _, _| (a ^ 0x8000_8000) & 0xffff_ffff,
-        ("abs", "") => |a, _, _, _| a & 0x7fff_7fff,
-        ("ex2", _) => |a, _, _, _| both(a, 0, 0, |a, _, _| H::bits(H::value(a).exp2())),
-        ("tanh", _) => |a, _, _, _| both(a, 0, 0, |a, _, _| H::bits(H::value(a).tanh())),
+        ("mov", "") => lanes!(|a, _, _, _| a & 0xffff_ffff),
+        ("add", "") => lanes!(|a, b, _, _| both(a, b, 0, |a, b, _| H::bits(H::value(a) + H::value(b)))),
+        ("sub", "") => lanes!(|a, b, _, _| both(a, b, 0, |a, b, _| H::bits(H::value(a) - H::value(b)))),
+        ("mul", "") => lanes!(|a, b, _, _| both(a, b, 0, |a, b, _| H::bits(H::value(a) * H::value(b)))),
+        ("fma", "") => lanes!(|a, b, c, _| both(a, b, c, fused::<H>)),
+        ("min", "") => lanes!(|a, b, _, _| both(a, b, 0, |a, b, _| H::bits(H::value(a).min(H::value(b))))),
+        ("max", "") => lanes!(|a, b, _, _| both(a, b, 0, |a, b, _| H::bits(H::value(a).max(H::value(b))))),
+        ("neg", "") => lanes!(|a, _, _, _| (a ^ 0x8000_8000) & 0xffff_ffff),
+        ("abs", "") => lanes!(|a, _, _, _| a & 0x7fff_7fff),
+        ("ex2", _) => lanes!(|a, _, _, _| both(a, 0, 0, |a, _, _| H::bits(H::value(a).exp2()))),
+        ("tanh", _) => lanes!(|a, _, _, _| both(a, 0, 0, |a, _, _| H::bits(H::value(a).tanh()))),
         _ => return None,
     })
 }
@@ -169,6 +169,7 @@ mod tests {
     fn conversions_are_each_others_inverse() {
         for bits in 0..=u16::MAX {
             let (half, brain) = (f16_value(bits), bf16_value(bits));
+            assert_eq!([half.is_nan(), brain.is_nan()], [bits & 0x7fff > 0x7c00, bits & 0x7fff > 0x7f80], "{bits:#x}");
             assert!(half.is_nan() || f16_bits(half.into()) == bits, "{bits:#x}");
             assert!(brain.is_nan() || bf16_bits(brain.into()) == bits, "{bits:#x}");
         }

@@ -1,10 +1,10 @@
 //! Integers and bits of 16, 32 and 64 bits. A register holds its value in the lowest bits, with zeros above.
 
 use super::super::types::Type;
-use super::Lane;
+use super::{Lanes, lanes};
 
 /// The function of an opcode for a type. Arithmetic uses 128 bits, so it never overflows.
-pub fn lane(opcode: &str, variant: &str, ty: Type) -> Option<Lane> {
+pub fn lanes_of(opcode: &str, variant: &str, ty: Type) -> Option<Lanes> {
     let (bits, signed) = match ty {
         Type::Bits(bits) | Type::Unsigned(bits) => (bits, false),
         Type::Signed(bits) => (bits, true),
@@ -38,37 +38,39 @@ fn bits<const BITS: u32>(number: i128) -> u64 {
     narrow(number as u64, BITS)
 }
 
-fn sized<const B: u32, const S: bool>(opcode: &str, variant: &str) -> Option<Lane> {
+fn sized<const B: u32, const S: bool>(opcode: &str, variant: &str) -> Option<Lanes> {
     Some(match (opcode, variant) {
-        ("mov" | "cvta", "") => |a, _, _, _| narrow(a, B),
-        ("add", "") => |a, b, _, _| narrow(a.wrapping_add(b), B),
-        ("sub", "") => |a, b, _, _| narrow(a.wrapping_sub(b), B),
-        ("mul", "lo") => |a, b, _, _| narrow(a.wrapping_mul(b), B),
-        ("mul", "hi") => |a, b, _, _| high::<B, S>(a, b),
-        ("mul", "wide") if B < 64 => |a, b, _, _| wide::<B, S>(a, b),
-        ("mad", "lo") => |a, b, c, _| narrow(a.wrapping_mul(b).wrapping_add(c), B),
-        ("mad", "hi") => |a, b, c, _| narrow(high::<B, S>(a, b).wrapping_add(c), B),
-        ("mad", "wide") if B == 16 => |a, b, c, _| narrow(wide::<B, S>(a, b).wrapping_add(c), 32),
-        ("mad", "wide") if B == 32 => |a, b, c, _| wide::<B, S>(a, b).wrapping_add(c),
+        ("mov" | "cvta", "") => lanes!(|a, _, _, _| narrow(a, B)),
+        ("add", "") => lanes!(|a, b, _, _| narrow(a.wrapping_add(b), B)),
+        ("sub", "") => lanes!(|a, b, _, _| narrow(a.wrapping_sub(b), B)),
+        ("mul", "lo") => lanes!(|a, b, _, _| narrow(a.wrapping_mul(b), B)),
+        ("mul", "hi") => lanes!(|a, b, _, _| high::<B, S>(a, b)),
+        ("mul", "wide") if B < 64 => lanes!(|a, b, _, _| wide::<B, S>(a, b)),
+        ("mad", "lo") => lanes!(|a, b, c, _| narrow(a.wrapping_mul(b).wrapping_add(c), B)),
+        ("mad", "hi") => lanes!(|a, b, c, _| narrow(high::<B, S>(a, b).wrapping_add(c), B)),
+        ("mad", "wide") if B == 16 => lanes!(|a, b, c, _| narrow(wide::<B, S>(a, b).wrapping_add(c), 32)),
+        ("mad", "wide") if B == 32 => lanes!(|a, b, c, _| wide::<B, S>(a, b).wrapping_add(c)),
         // Division by zero is undefined; cards return all ones.
-        ("div", "") => |a, b, _, _| divided::<B, S>(a, b).map_or(narrow(!0, B), |(quotient, _)| quotient),
-        ("rem", "") => |a, b, _, _| divided::<B, S>(a, b).map_or(narrow(a, B), |(_, rest)| rest),
-        ("min", "") => |a, b, _, _| bits::<B>(number::<B, S>(a).min(number::<B, S>(b))),
-        ("max", "") => |a, b, _, _| bits::<B>(number::<B, S>(a).max(number::<B, S>(b))),
-        ("neg", "") => |a, _, _, _| narrow(a.wrapping_neg(), B),
-        ("abs", "") => |a, _, _, _| bits::<B>(number::<B, S>(a).abs()),
-        ("and", "") => |a, b, _, _| narrow(a & b, B),
-        ("or", "") => |a, b, _, _| narrow(a | b, B),
-        ("xor", "") => |a, b, _, _| narrow(a ^ b, B),
-        ("not", "") => |a, _, _, _| narrow(!a, B),
-        ("shl", "") => |a, b, _, _| if narrow(b, 32) >= u64::from(B) { 0 } else { narrow(a << narrow(b, 32), B) },
-        ("shr", "") => |a, b, _, _| bits::<B>(number::<B, S>(a) >> narrow(b, 32).min(u64::from(B))),
-        ("popc", "") => |a, _, _, _| narrow(a, B).count_ones().into(),
-        ("clz", "") => |a, _, _, _| (narrow(a, B).leading_zeros() - (64 - B)).into(),
-        ("brev", "") => |a, _, _, _| narrow(a, B).reverse_bits() >> (64 - B),
-        ("bfe", "") => |a, b, c, _| extract::<B, S>(a, b, c),
-        ("bfi", "") => |a, b, c, e| insert::<B>(a, b, c, e),
-        ("selp", "") => |a, b, c, _| narrow(if c & 1 == 1 { a } else { b }, B),
+        ("div", "") => lanes!(|a, b, _, _| divided::<B, S>(a, b).map_or(narrow(!0, B), |(quotient, _)| quotient)),
+        ("rem", "") => lanes!(|a, b, _, _| divided::<B, S>(a, b).map_or(narrow(a, B), |(_, rest)| rest)),
+        ("min", "") => lanes!(|a, b, _, _| bits::<B>(number::<B, S>(a).min(number::<B, S>(b)))),
+        ("max", "") => lanes!(|a, b, _, _| bits::<B>(number::<B, S>(a).max(number::<B, S>(b)))),
+        ("neg", "") => lanes!(|a, _, _, _| narrow(a.wrapping_neg(), B)),
+        ("abs", "") => lanes!(|a, _, _, _| bits::<B>(number::<B, S>(a).abs())),
+        ("and", "") => lanes!(|a, b, _, _| narrow(a & b, B)),
+        ("or", "") => lanes!(|a, b, _, _| narrow(a | b, B)),
+        ("xor", "") => lanes!(|a, b, _, _| narrow(a ^ b, B)),
+        ("not", "") => lanes!(|a, _, _, _| narrow(!a, B)),
+        ("shl", "") => {
+            lanes!(|a, b, _, _| if narrow(b, 32) >= u64::from(B) { 0 } else { narrow(a << narrow(b, 32), B) })
+        }
+        ("shr", "") => lanes!(|a, b, _, _| bits::<B>(number::<B, S>(a) >> narrow(b, 32).min(u64::from(B)))),
+        ("popc", "") => lanes!(|a, _, _, _| narrow(a, B).count_ones().into()),
+        ("clz", "") => lanes!(|a, _, _, _| (narrow(a, B).leading_zeros() - (64 - B)).into()),
+        ("brev", "") => lanes!(|a, _, _, _| narrow(a, B).reverse_bits() >> (64 - B)),
+        ("bfe", "") => lanes!(|a, b, c, _| extract::<B, S>(a, b, c)),
+        ("bfi", "") => lanes!(|a, b, c, e| insert::<B>(a, b, c, e)),
+        ("selp", "") => lanes!(|a, b, c, _| narrow(if c & 1 == 1 { a } else { b }, B)),
         ("setp", _) => return compare::<B, S>(variant),
         _ => return None,
     })
@@ -110,38 +112,38 @@ fn insert<const B: u32>(a: u64, b: u64, start: u64, length: u64) -> u64 {
     narrow(b, B) & !mask | (a << start) & mask
 }
 
-fn compare<const B: u32, const S: bool>(how: &str) -> Option<Lane> {
+fn compare<const B: u32, const S: bool>(how: &str) -> Option<Lanes> {
     Some(match how {
-        "eq" => |a, b, _, _| (narrow(a, B) == narrow(b, B)).into(),
-        "ne" => |a, b, _, _| (narrow(a, B) != narrow(b, B)).into(),
-        "lt" => |a, b, _, _| (number::<B, S>(a) < number::<B, S>(b)).into(),
-        "le" => |a, b, _, _| (number::<B, S>(a) <= number::<B, S>(b)).into(),
-        "gt" => |a, b, _, _| (number::<B, S>(a) > number::<B, S>(b)).into(),
-        "ge" => |a, b, _, _| (number::<B, S>(a) >= number::<B, S>(b)).into(),
-        "lo" => |a, b, _, _| (narrow(a, B) < narrow(b, B)).into(),
-        "ls" => |a, b, _, _| (narrow(a, B) <= narrow(b, B)).into(),
-        "hi" => |a, b, _, _| (narrow(a, B) > narrow(b, B)).into(),
-        "hs" => |a, b, _, _| (narrow(a, B) >= narrow(b, B)).into(),
+        "eq" => lanes!(|a, b, _, _| (narrow(a, B) == narrow(b, B)).into()),
+        "ne" => lanes!(|a, b, _, _| (narrow(a, B) != narrow(b, B)).into()),
+        "lt" => lanes!(|a, b, _, _| (number::<B, S>(a) < number::<B, S>(b)).into()),
+        "le" => lanes!(|a, b, _, _| (number::<B, S>(a) <= number::<B, S>(b)).into()),
+        "gt" => lanes!(|a, b, _, _| (number::<B, S>(a) > number::<B, S>(b)).into()),
+        "ge" => lanes!(|a, b, _, _| (number::<B, S>(a) >= number::<B, S>(b)).into()),
+        "lo" => lanes!(|a, b, _, _| (narrow(a, B) < narrow(b, B)).into()),
+        "ls" => lanes!(|a, b, _, _| (narrow(a, B) <= narrow(b, B)).into()),
+        "hi" => lanes!(|a, b, _, _| (narrow(a, B) > narrow(b, B)).into()),
+        "hs" => lanes!(|a, b, _, _| (narrow(a, B) >= narrow(b, B)).into()),
         _ => return None,
     })
 }
 
 /// Functions of 32 bits only.
-fn words(opcode: &str, variant: &str) -> Option<Lane> {
+fn words(opcode: &str, variant: &str) -> Option<Lanes> {
     Some(match (opcode, variant) {
-        ("shf", "l.wrap") => |a, b, c, _| funnel(a, b) << (c & 31) >> 32,
-        ("shf", "l.clamp") => |a, b, c, _| {
+        ("shf", "l.wrap") => lanes!(|a, b, c, _| funnel(a, b) << (c & 31) >> 32),
+        ("shf", "l.clamp") => lanes!(|a, b, c, _| {
             let pair = u128::from(funnel(a, b)) << narrow(c, 32).min(32);
             narrow((pair >> 32) as u64, 32)
-        },
-        ("shf", "r.wrap") => |a, b, c, _| narrow(funnel(a, b) >> (c & 31), 32),
-        ("shf", "r.clamp") => |a, b, c, _| narrow(funnel(a, b) >> narrow(c, 32).min(32), 32),
-        ("prmt", "") => |a, b, c, _| (0..4).map(|n| permuted(funnel(a, b), c >> (4 * n) & 15) << (8 * n)).sum(),
-        ("lop3", "") => |a, b, c, e| {
+        }),
+        ("shf", "r.wrap") => lanes!(|a, b, c, _| narrow(funnel(a, b) >> (c & 31), 32)),
+        ("shf", "r.clamp") => lanes!(|a, b, c, _| narrow(funnel(a, b) >> narrow(c, 32).min(32), 32)),
+        ("prmt", "") => lanes!(|a, b, c, _| (0..4).map(|n| permuted(funnel(a, b), c >> (4 * n) & 15) << (8 * n)).sum()),
+        ("lop3", "") => lanes!(|a, b, c, e| {
             let bit = |n: u32| (a >> n & 1) << 2 | (b >> n & 1) << 1 | c >> n & 1;
             (0..32).map(|n| (e >> bit(n) & 1) << n).sum()
-        },
-        ("sad", "") => |a, b, c, _| narrow(narrow(a, 32).abs_diff(narrow(b, 32)).wrapping_add(c), 32),
+        }),
+        ("sad", "") => lanes!(|a, b, c, _| narrow(narrow(a, 32).abs_diff(narrow(b, 32)).wrapping_add(c), 32)),
         _ => return None,
     })
 }
@@ -162,6 +164,7 @@ fn permuted(pair: u64, selector: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::in_one_lane;
     use super::*;
 
     /// Opcode, variant, type, operands, result; computed by hand from the ISA's text.
@@ -209,8 +212,12 @@ mod tests {
     #[test]
     fn each_instruction_follows_the_isa() {
         for &(opcode, variant, ty, [a, b, c, e], expected) in EXAMPLES {
-            let lane = lane(opcode, variant, ty).unwrap_or_else(|| panic!("{opcode}.{variant}"));
-            assert_eq!(lane(a, b, c, e), expected, "{opcode}.{variant} {ty:?} {a:#x} {b:#x} {c:#x} {e:#x}");
+            let lanes = lanes_of(opcode, variant, ty).unwrap_or_else(|| panic!("{opcode}.{variant}"));
+            assert_eq!(
+                in_one_lane(lanes, [a, b, c, e]),
+                expected,
+                "{opcode}.{variant} {ty:?} {a:#x} {b:#x} {c:#x} {e:#x}"
+            );
         }
     }
 }

@@ -37,7 +37,8 @@ impl Block<'_, '_> {
                 // Addresses of these spaces have 32 bits.
                 own => (own, place & 0xffff_ffff),
             };
-            if !at[lane].1.is_multiple_of(bytes) {
+            // The number of bytes is a power of two.
+            if at[lane].1 & (bytes - 1) != 0 {
                 return Err(Stop { lane: lane as u32, kind: FaultKind::Misaligned { address: place, bytes } });
             }
         }
@@ -215,6 +216,10 @@ impl Block<'_, '_> {
 
 /// Space and offset of a generic address.
 fn windowed(address: u64) -> (Space, u64) {
+    // Device memory, which most accesses are to, is below all windows.
+    if address < SHARED_WINDOW {
+        return (Space::Global, address);
+    }
     let within = |window: u64| address.checked_sub(window).filter(|offset| *offset < WINDOW);
     let windows = [(Space::Shared, SHARED_WINDOW), (Space::Local, LOCAL_WINDOW), (Space::Constant, CONSTANT_WINDOW)];
     let found = windows.into_iter().find_map(|(space, window)| Some((space, within(window)?)));

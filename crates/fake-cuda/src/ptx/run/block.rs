@@ -1,6 +1,5 @@
 //! A block: its warps in some order, its barriers and shared memory, and the execution of each instruction for a warp.
 
-use super::super::lanes::Lane;
 use super::super::program::{Action, Join, Kernel, Reg};
 use super::fault::{Fault, FaultKind, Stop};
 use super::mask::each;
@@ -207,11 +206,11 @@ impl<'a, 'k> Block<'a, 'k> {
     /// Executes an action that is neither a jump nor a block barrier.
     fn act(&mut self, warp: &mut Warp, at: usize, lanes: u32, action: &Action) -> Result<(), Stop> {
         match action {
-            Action::Compute { lane, result, operands, used, approximate, flush, saturate, flops } => {
+            Action::Compute { lanes: compute, result, operands, used, approximate, flush, saturate, flops } => {
                 let rows = operand_rows(warp, operands, *used, lanes)?;
                 let mut row = match *flush {
-                    true => computed(*lane, rows.map(|row| row.map(flushed)).each_ref(), lanes),
-                    false => computed(*lane, rows, lanes),
+                    true => compute(rows.map(|row| row.map(flushed)).each_ref()),
+                    false => compute(rows),
                 };
                 if *approximate && self.settings.blur != 0 {
                     each(lanes)
@@ -234,17 +233,14 @@ impl<'a, 'k> Block<'a, 'k> {
                 warp.write(*result, lanes, &row);
                 Ok(())
             }
-            Action::Compare { lane, result, opposite, operands, join, with } => {
-                let rows = [*warp.read(operands[0], lanes)?, *warp.read(operands[1], lanes)?];
-                let with = chosen(warp.read(with.0, lanes)?, with.1);
-                let (mut row, mut inverse) = ([0; 32], [0; 32]);
-                for l in each(lanes) {
-                    let (outcome, with) = (lane(rows[0][l], rows[1][l], 0, 0), u64::from(with >> l & 1));
-                    (row[l], inverse[l]) = (joined(outcome, with, *join), joined(outcome ^ 1, with, *join));
-                }
-                warp.write(*result, lanes, &row);
-                if let Some(opposite) = opposite {
-                    warp.write(*opposite, lanes, &inverse);
+            Action::Compare { lanes: compare, result, opposite, operands, join, with } => {
+                let (a, b) = (warp.read(operands[0], lanes)?, warp.read(operands[1], lanes)?);
+                let outcome = compare([a, b, a, a]);
+                let with = warp.read(with.0, lanes)?.map(|value| value & 1 ^ u64::from(with.1));
+                let inverse = opposite.map(|reg| (reg, joined(&outcome.map(|holds| holds ^ 1), &with, *join)));
+                warp.write(*result, lanes, &joined(&outcome, &with, *join));
+                if let Some((reg, row)) = inverse {
+                    warp.write(reg, lanes, &row);
                 }
                 Ok(())
             }
@@ -302,31 +298,18 @@ fn operand_rows<'w>(warp: &'w Warp, operands: &[Reg; 4], used: usize, lanes: u32
     Ok(rows)
 }
 
-/// Applies a function in these lanes; the others are 0.
-fn computed(lane: Lane, [a, b, c, e]: [&Row; 4], lanes: u32) -> Row {
-    let mut row = [0; 32];
-    if lanes == !0 {
-        for l in 0..32 {
-            row[l] = lane(a[l], b[l], c[l], e[l]);
-        }
-    } else {
-        each(lanes).for_each(|l| row[l] = lane(a[l], b[l], c[l], e[l]));
-    }
-    row
-}
-
 /// Lanes in which a predicate is true.
 pub(super) fn chosen(row: &Row, negated: bool) -> u32 {
     let holds = row.iter().enumerate().fold(0, |lanes, (lane, value)| lanes | ((value & 1) as u32) << lane);
     if negated { !holds } else { holds }
 }
 
-fn joined(outcome: u64, with: u64, join: Join) -> u64 {
+fn joined(outcome: &Row, with: &Row, join: Join) -> Row {
     match join {
-        Join::None => outcome,
-        Join::And => outcome & with,
-        Join::Or => outcome | with,
-        Join::Xor => outcome ^ with,
+        Join::None => *outcome,
+        Join::And => std::array::from_fn(|lane| outcome[lane] & with[lane]),
+        Join::Or => std::array::from_fn(|lane| outcome[lane] | with[lane]),
+        Join::Xor => std::array::from_fn(|lane| outcome[lane] ^ with[lane]),
     }
 }
 

@@ -54,7 +54,7 @@ impl Block<'_, '_> {
         let Action::Multiply { ty, inner, d, a, b, c } = action else { return Ok(()) };
         warp.converged(lanes, !0)?;
         complete(lanes)?;
-        let (mut left, mut right) = ([[0f64; INNER]; ROWS], [[0f64; INNER]; COLUMNS]);
+        let (mut left, mut right) = ([[0f64; INNER]; ROWS], [[0f64; COLUMNS]; INNER]);
         // Elements of a register: a pair along `inner`, or one of TF32. Registers alternate between rows 0 and 8.
         let packed = if *ty == MatrixType::Tf32 { 1 } else { 2 };
         for (index, reg) in a.iter().enumerate() {
@@ -70,17 +70,23 @@ impl Block<'_, '_> {
             let row = warp.read(*reg, !0)?;
             for lane in 0..32 {
                 for part in 0..packed {
-                    right[lane / 4][lane % 4 * packed + part + 4 * packed * index] = element(*ty, row[lane], part);
+                    right[lane % 4 * packed + part + 4 * packed * index][lane / 4] = element(*ty, row[lane], part);
                 }
             }
         }
+        // Sums of all columns at once, each in the order of `inner`.
+        let sums = left.map(|row| {
+            let terms = row.iter().zip(&right).take(*inner);
+            terms.fold([-0.0; COLUMNS], |sums: [f64; COLUMNS], (factor, column)| {
+                std::array::from_fn(|index| sums[index] + factor * column[index])
+            })
+        });
         let mut results = [[0; 32]; 4];
         for (index, result) in results.iter_mut().enumerate() {
             let added = warp.read(c[index], !0)?;
             for lane in 0..32 {
                 let (row, column) = (lane / 4 + 8 * (index / 2), lane % 4 * 2 + index % 2);
-                let products = (0..*inner).map(|k| left[row][k] * right[column][k]);
-                let sum = products.sum::<f64>() + f64::from(f32::from_bits(added[lane] as u32));
+                let sum = sums[row][column] + f64::from(f32::from_bits(added[lane] as u32));
                 result[lane] = single(sum, self.settings.accumulation).to_bits().into();
             }
         }

@@ -5,8 +5,7 @@ use super::copies::Copies;
 use super::fault::{FaultKind, Stop};
 use super::mask::each;
 
-/// A register of all lanes.
-pub(super) type Row = [u64; 32];
+pub(super) use super::super::lanes::Row;
 
 /// Position of a warp in its block and launch.
 #[derive(Debug, Clone, Copy)]

@@ -2,11 +2,12 @@
 
 use super::moved::{Moved, Owners, kept_bytes};
 use crate::layout::{lifetimes_of, scratch_bytes};
-use crate::levers::with_scratch;
+use crate::levers::{travels, with_scratch};
 use crate::lifetimes::{Buffer, Lifetimes};
 use plimsoll_graph::ops::Home;
-use plimsoll_graph::{ALIGNMENT, Access, Graph, MemoryId, Node, Program, Role, Storage, Targets, TensorId};
+use plimsoll_graph::{ALIGNMENT, Access, Graph, MemoryId, Node, Pass, Program, Role, Storage, Targets, TensorId};
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 
 /// A gradient's buffer. Searches have hundreds of outlines at a time.
 struct Owned {
@@ -25,6 +26,7 @@ pub(super) struct Transients {
     /// Those of them that are gradients, with the parameter of each.
     owned: Vec<Owned>,
     gradients: Vec<StagedGradient>,
+    weights: Vec<StagedWeight>,
     /// Scratch of nodes that always have as much, each at its tick.
     pub(super) working: Vec<(usize, u64)>,
     /// Nodes whose scratch is rows of logits or of scores.
@@ -36,6 +38,7 @@ impl Transients {
         let program = micro_step(graph)?;
         let Lifetimes { buffers, of_tensor, of_scratch } = lifetimes_of(graph, &graph.programs[program], targets);
         let gradients = staged_gradients(graph, &graph.programs[program], owners);
+        let weights = staged_weights(graph, &graph.programs[program].nodes);
         let mut owner = vec![None; buffers.len()];
         for (id, buffer) in of_tensor.iter() {
             owner[buffer] = owner[buffer].or(owners.gradient(id));
@@ -63,7 +66,7 @@ impl Transients {
             of_scratch.into_keys().filter(stays).partition(|&node| with_scratch(&nodes[node].op, (1, 1)).is_some());
         let working = working.into_iter().map(|node| at_work(graph, targets, node, &nodes[node])).collect();
         owned.shrink_to_fit();
-        Some(Self { program, at_rest, owned, gradients, working, in_rows })
+        Some(Self { program, at_rest, owned, gradients, weights, working, in_rows })
     }
 
     /// Bytes at each tick with nothing moved, without scratch.
@@ -71,13 +74,16 @@ impl Transients {
         self.at_rest.over_time()
     }
 
-    /// What moving a share of the optimizer adds to each tick: below zero where gradients are no longer on the device.
+    /// What moving a share of the state adds to each tick: below zero where gradients are no longer on the device.
     pub(super) fn added_by(&self, share: &Moved) -> Vec<i64> {
         let mut added = Live::new(self.at_rest.0.len() - 1);
         for Owned { lower, upper, bytes, .. } in self.owned.iter().filter(|of| share.parameters[of.owner as usize]) {
             added.remove(*lower as usize, *upper as usize, *bytes);
         }
         added.add_staged(&self.gradients, share);
+        for StagedWeight { needed, bytes, .. } in self.weights.iter().filter(|of| share.weights[of.id.index()]) {
+            added.add(needed.start, needed.end, *bytes);
+        }
         added.over_time()
     }
 
@@ -186,6 +192,42 @@ struct StagedGradient {
     time: u32,
     bytes: u64,
     is_fetched: bool,
+}
+
+/// A weight that nodes of the device read. If it is moved, it has a copy there for each pass through its block
+/// (`levers/settle.rs`).
+pub(super) struct StagedWeight {
+    pub(super) id: TensorId,
+    /// In ticks of lifetimes.
+    pub(super) needed: Range<usize>,
+    bytes: u64,
+    /// Whether a block reads it in its backward pass.
+    pub(super) is_in_backward: bool,
+}
+
+/// Each weight for each pass of a block that reads it, and for each node outside of blocks that does.
+pub(super) fn staged_weights(graph: &Graph, nodes: &[Node]) -> Vec<StagedWeight> {
+    let (mut staged, mut of_pass) = (Vec::<StagedWeight>::new(), FxHashMap::default());
+    for (node, time) in nodes.iter().zip(1..).filter(|(node, _)| node.pass != Pass::Update) {
+        for &id in &node.inputs {
+            let is_weight = graph[id].storage == Storage::Persistent && graph[id].role == Role::Weight;
+            if !is_weight || !travels(node, id) {
+                continue;
+            }
+            let is_forward = node.pass == Pass::Forward;
+            let known = node.block.and_then(|block| of_pass.get(&(id, block, is_forward)).copied());
+            let index: usize = known.unwrap_or_else(|| {
+                let is_in_backward = node.block.is_some() && !is_forward;
+                staged.push(StagedWeight { id, needed: time..time, bytes: graph[id].ty.bytes().0, is_in_backward });
+                staged.len() - 1
+            });
+            if let Some(block) = node.block {
+                of_pass.insert((id, block, is_forward), index);
+            }
+            staged[index].needed.end = time + 1;
+        }
+    }
+    staged
 }
 
 fn staged_gradients(graph: &Graph, program: &Program, owners: &Owners) -> Vec<StagedGradient> {

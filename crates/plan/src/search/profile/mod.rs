@@ -4,6 +4,7 @@
 //! ```text
 //!   bytes at a tick = kept and working       `live.rs`
 //!                   + moved gradients        `live.rs`, by share
+//!                   + weights on their way   `live.rs`, by share
 //!                   - activations            `activations.rs`, by recompute step and offloaded blocks
 //!                   + rows of scratch        `live.rs`
 //!   seconds         = the busiest queue      `times.rs`
@@ -25,9 +26,9 @@ use crate::base_graph::Programs;
 use crate::candidate::{Candidate, settings};
 use crate::cost::KnownTimes;
 use crate::layout::{scalars_in, tight};
-use crate::levers::in_order;
+use crate::levers::{in_order, may_update_later};
 use crate::request::{PlanError, Request};
-use crate::settings::{Kept, Level, Recompute, Settings};
+use crate::settings::{HostShare, Kept, Level, Recompute, Settings};
 use activations::{Absence, Activations, OfBlock, slot};
 use live::{Transients, gathered, gathered_on_host, micro_step};
 use moved::{Moved, Owners, kept_over_the_run};
@@ -62,9 +63,9 @@ pub(crate) struct Profile {
     working: Vec<Vec<(usize, i64)>>,
 }
 
-/// What is known of a share of the optimizer.
+/// What is known of a share of the state that is on the host.
 struct OfShare {
-    share: f64,
+    share: HostShare,
     /// Bytes of each memory that are kept over the run.
     state: PerMemory<u64>,
     /// Bytes of gradients on the host at once, in addition to those that are kept.
@@ -90,7 +91,8 @@ impl Profile {
         let scratches = scratches(request, micro_batch);
         let ladder = recompute_steps(request, &graph, fineness.recompute);
         let (owners, kept) = (Owners::of(&graph), kept_over_the_run(&graph));
-        let times = StepTimes::new(request, micro_batch, &graph, &owners, &scratches);
+        let host_updates_later = !settings.levers.update_in_backward && may_update_later(&graph);
+        let times = StepTimes::new(request, micro_batch, &graph, &owners, &scratches, host_updates_later);
         let transients = Transients::of(&graph, &request.targets, &owners);
         let nodes = micro_step(&graph).map_or(&[][..], |program| &graph.programs[program].nodes);
         let curves = Curves::new(request, &graph, nodes, transients.as_ref(), &ladder, &space.offloads);
@@ -102,7 +104,7 @@ impl Profile {
         };
         let working = scratches.iter().map(at_work).collect();
         let gathered = gathered(&graph, &owners);
-        let of_share = |&share: &f64| {
+        let of_share = |&share: &HostShare| {
             let moved = Moved::new(&graph, share, kept.clone());
             let added = transients.as_ref().map_or_else(Vec::new, |transients| transients.added_by(&moved));
             OfShare {
@@ -121,7 +123,7 @@ impl Profile {
             offloads: space.offloads.clone(),
             times,
             scalars: scalars_in(MemoryId::DEVICE, &request.targets),
-            updates_in_parallel: settings.levers.update_in_backward,
+            updates_in_parallel: settings.levers.update_in_backward || host_updates_later,
             activations: curves.of_activations,
             working,
             ladder,
@@ -134,8 +136,8 @@ impl Profile {
     }
 
     /// Points that do less: a point never costs less than these, the cheapest to build first. None offloads the same blocks
-    /// and recomputes less, since that sends more; none has a smaller share where an optimizer on the host updates while
-    /// one on the device does.
+    /// and recomputes less, since that sends more; none has a smaller share where the host updates while the device
+    /// computes.
     pub(crate) fn points_that_do_less(&self, point: Point) -> impl Iterator<Item = Point> {
         let Point { offload, share, recompute, .. } = point;
         let plain = Point { offload: 0, share: 0, recompute: 0, scratch: 0, ..point };
@@ -152,9 +154,18 @@ impl Profile {
         })
     }
 
+    /// Bytes that a point takes of the host's memory at least if the host updates while the next step begins: gradients and
+    /// activations are there at the same time.
+    pub(crate) fn host_bytes_if_updated_later(&self, point: Point) -> u64 {
+        let activations = &self.activations[point.recompute as usize * self.offloads.len() + point.offload as usize];
+        let OfShare { state, gathered, .. } = &self.shares[point.share as usize];
+        tight(state[MemoryId::HOST] + activations.host_bytes + gathered, ALIGNMENT)
+    }
+
     /// How many uses of the host a point makes.
     pub(crate) fn uses_of_host(&self, point: Point) -> usize {
-        let uses = [self.shares[point.share as usize].share > 0.0, self.offloads[point.offload as usize] > 0];
+        let HostShare { optimizer, weights } = self.shares[point.share as usize].share;
+        let uses = [optimizer > 0.0, weights > 0.0, self.offloads[point.offload as usize] > 0];
         uses.into_iter().filter(|uses| *uses).count()
     }
 
@@ -217,12 +228,13 @@ impl Profile {
                 live.clear();
                 live.extend(activations.live.iter().zip(&share.added).map(|(live, added)| live + added));
                 let at_rest = live.iter().copied().max().unwrap_or(0);
-                let on_host = tight(activations.host_bytes.max(share.gathered), ALIGNMENT);
+                let host = share.state[MemoryId::HOST] + activations.host_bytes.max(share.gathered);
                 for (scratch, working) in self.working.iter().enumerate() {
                     let most = working.iter().map(|&(tick, bytes)| live[tick] + bytes).fold(at_rest, i64::max);
                     let mut bytes = share.state.clone();
-                    bytes[MemoryId::DEVICE] += self.scalars + tight(most.max(0) as u64, ALIGNMENT);
-                    bytes[MemoryId::HOST] += on_host;
+                    let device = bytes[MemoryId::DEVICE] + self.scalars + most.max(0) as u64;
+                    bytes[MemoryId::DEVICE] = tight(device, ALIGNMENT);
+                    bytes[MemoryId::HOST] = tight(host, ALIGNMENT);
                     let step = self.times.at_least(&share.busy, activations.activity, scratch);
                     let point = points.next().expect("as many points as bounds");
                     show(point, AtLeast { step, bytes });

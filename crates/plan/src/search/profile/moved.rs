@@ -1,15 +1,17 @@
-//! What a part of the optimizer is that is moved, and what is kept over the run once it is.
+//! What a share of the training state is that is moved to the host, and what is kept over the run once it is.
 
-use crate::levers::moved;
+use crate::levers::{moved, resting};
+use crate::settings::HostShare;
 use plimsoll_graph::{
-    ALIGNMENT, DType, Graph, MemoryId, Node, Parameter, PerMemory, ProgramKind, Role, Storage, Tensor, TensorId,
-    Training,
+    ALIGNMENT, Graph, MemoryId, Node, Parameter, PerMemory, ProgramKind, Role, Storage, Tensor, TensorId, Training,
 };
 
-/// A part of the optimizer that is moved.
+/// A share of the training state that is moved.
 pub(super) struct Moved {
-    /// Whose, by the index of the parameter.
+    /// Whose optimizer is, by the index of the parameter.
     pub(super) parameters: Vec<bool>,
+    /// Which weights are, by the index of the tensor.
+    pub(super) weights: Vec<bool>,
     /// Bytes that are kept over the run in each memory.
     pub(super) state: PerMemory<u64>,
 }
@@ -36,30 +38,31 @@ pub(super) fn kept_over_the_run(graph: &Graph) -> PerMemory<u64> {
 
 impl Moved {
     /// Of a graph in which nothing is moved, which keeps `state` in each memory.
-    pub(super) fn new(graph: &Graph, part: f64, mut state: PerMemory<u64>) -> Self {
+    pub(super) fn new(graph: &Graph, share: HostShare, mut state: PerMemory<u64>) -> Self {
         let (is_kept, bytes) = (is_kept(graph), kept_bytes);
         let mut parameters = vec![false; graph.parameters.len()];
-        for index in moved(graph, part) {
+        let mut weights = vec![false; graph.tensors.len()];
+        for id in resting(graph, share.weights) {
+            weights[id.index()] = true;
+            state[MemoryId::DEVICE] -= bytes(&graph[id]);
+            state[MemoryId::HOST] += bytes(&graph[id]);
+        }
+        for index in moved(graph, share.optimizer, |weight| weights[weight.index()]) {
             parameters[index] = true;
             let Parameter { tensor, training, .. } = &graph.parameters[index];
             let Training { gradient, master, remainder, state: moments, .. } =
                 training.as_ref().expect("what is moved is trained");
-            for &id in moments.iter().chain([gradient]).chain(master).filter(|id| is_kept(&graph[**id])) {
+            let moved = moments.iter().chain([gradient]).chain(master).chain(remainder);
+            for &id in moved.filter(|id| is_kept(&graph[**id])) {
                 state[MemoryId::DEVICE] -= bytes(&graph[id]);
                 state[MemoryId::HOST] += bytes(&graph[id]);
             }
-            // The master that it gets there.
-            match (master, remainder) {
-                (Some(_), _) => {}
-                (None, Some(remainder)) => {
-                    state[MemoryId::DEVICE] -= bytes(&graph[*remainder]);
-                    let ty = graph[*tensor].ty.with_dtype(DType::F32);
-                    state[MemoryId::HOST] += ty.bytes().align_up(ALIGNMENT).0;
-                }
-                (None, None) => state[MemoryId::HOST] += bytes(&graph[*tensor]),
+            // The master that it gets there, unless its weight is there.
+            if master.is_none() && !weights[tensor.index()] {
+                state[MemoryId::HOST] += bytes(&graph[*tensor]);
             }
         }
-        Self { parameters, state }
+        Self { parameters, weights, state }
     }
 }
 

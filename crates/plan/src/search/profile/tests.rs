@@ -77,7 +77,7 @@ fn each_point(request: &Request, fineness: Fineness, check: impl Fn(Point, AtLea
 /// A point's graph is never smaller and never faster than its bounds say.
 #[test]
 fn bounds_hold_for_what_is_built() {
-    let fineness = Fineness { shares: 4, offloads: 2, recompute: 8 };
+    let fineness = Fineness { shares: 4, weights: 3, offloads: 2, recompute: 8 };
     for request in requests() {
         each_point(&request, fineness, |point, bounds, built, step| {
             let what = format!("{point:?} of {:?}, {:?}", request.model, request.levers);
@@ -114,7 +114,8 @@ fn bounds_on_bytes_are_close() {
         each_point(&of_size(model, target_len, Some(1.0)), Fineness::HINT, |point, bounds, built, _| {
             let device = built[MemoryId::DEVICE];
             let part = bounds.bytes[MemoryId::DEVICE] as f64 / device as f64;
-            assert!(part > 0.9, "{part} of {device} bytes: {model}, {point:?}");
+            // The copy of a weight that comes one ahead is left out.
+            assert!(part > 0.88, "{part} of {device} bytes: {model}, {point:?}");
         });
     }
 }
@@ -125,9 +126,11 @@ fn steps_grow_with_what_a_point_does() {
     for (model, target_len, grad_clip) in [("gpt2", None, Some(1.0)), ("t5-small", Some(128), None)] {
         let request = of_size(model, target_len, grad_clip);
         let builder = Builder::new(&request);
-        let space = Space { micro_batches: vec![2, 8], shares: vec![0.0, 0.5, 1.0], offloads: vec![0, 3, 6] };
+        let shares = [(0.0, 0.0), (0.5, 0.0), (1.0, 0.0), (1.0, 0.5), (1.0, 1.0)];
+        let shares = shares.map(|(optimizer, weights)| HostShare { optimizer, weights }).to_vec();
+        let space = Space { micro_batches: vec![2, 8], shares, offloads: vec![0, 3, 6] };
         for index in 0..2 {
-            let fineness = Fineness { shares: 2, offloads: 2, recompute: 4 };
+            let fineness = Fineness { shares: 2, weights: 2, offloads: 2, recompute: 4 };
             let profile = Profile::new(&builder, &space, fineness, index).expect("a sensible request");
             let known = RefCell::new(HashMap::new());
             let step = |point: Point| {
@@ -152,7 +155,7 @@ fn steps_grow_with_what_a_point_does() {
 /// What is offloaded leaves room in which gradients can wait for the link.
 const MORE_ROOM: f64 = 0.05;
 
-/// Weights, gradients and moments are known exactly.
+/// Weights, gradients and moments are known exactly, for updates at the end of a step.
 #[test]
 fn state_is_known_before_it_is_moved() {
     for request in requests() {
@@ -165,7 +168,8 @@ fn state_is_known_before_it_is_moved() {
             let profile = Profile::new(&builder, &space, Fineness::HINT, index).expect("a sensible request");
             for (known, share) in profile.states().zip(0..) {
                 let point = Point { micro_batch: index as u8, offload: 0, share, recompute: 0, scratch: 0 };
-                let settings = profile.settings(&request, point);
+                let mut settings = profile.settings(&request, point);
+                settings.levers.host_update_at_end = true;
                 let graph = builder.candidate(settings, Programs::OfStep).expect("levers that go together").graph;
                 let mut kept = graph.memories.map(|memory| scalars_in(memory, &request.targets));
                 for tensor in graph.tensors.iter().filter(|t| t.storage == Storage::Persistent) {

@@ -7,13 +7,13 @@
 //!   to device                                    activations, weights
 //! ```
 
-use super::live::micro_step;
+use super::live::{StagedWeight, micro_step, staged_weights};
 use super::moved::{Moved, Owners};
 use crate::cost::{KnownTimes, Machine, Work};
-use crate::levers::{whole, with_scratch};
+use crate::levers::with_scratch;
 use crate::request::Request;
 use plimsoll_graph::ops::{Home, Transfer};
-use plimsoll_graph::{Access, DType, Graph, Io, MemoryId, Node, Op, Pass, ProgramKind, Targets, TensorId};
+use plimsoll_graph::{Access, Graph, Io, MemoryId, Node, Op, Pass, ProgramKind, Targets, TensorId};
 use plimsoll_units::Seconds;
 
 /// Seconds of each queue.
@@ -39,6 +39,8 @@ impl Busy {
 pub(super) struct OfQueues {
     all: Busy,
     in_backward: Busy,
+    /// Seconds in which the host updates weights that the forward pass needs.
+    host_first: f64,
 }
 
 /// Seconds that a micro-step spends on activations that it does not keep.
@@ -53,11 +55,16 @@ pub(super) struct Activity {
 /// Seconds of the nodes of a micro-batch's programs.
 pub(super) struct StepTimes {
     programs: Vec<OfProgram>,
+    /// Of each parameter.
+    weights: Vec<TensorId>,
     overlaps: bool,
+    /// Whether the host updates while the next step begins.
+    host_updates_later: bool,
 }
 
 /// Seconds of one program.
 struct OfProgram {
+    kind: ProgramKind,
     /// How often it runs in a step.
     repeats: usize,
     has_backward: bool,
@@ -65,6 +72,7 @@ struct OfProgram {
     /// Of the device, before it comes to the backward pass of the first block.
     before_backward: f64,
     movable: Vec<Movable>,
+    fetches: Vec<Fetch>,
     /// For each scratch, how much longer the device takes than with the first.
     longer: Vec<f64>,
 }
@@ -77,10 +85,12 @@ impl StepTimes {
         graph: &Graph,
         owners: &Owners,
         scratches: &[(usize, usize)],
+        host_updates_later: bool,
     ) -> Self {
         let mut times = Times::new(request, graph);
         let micro_step = micro_step(graph).map(|index| &*graph.programs[index].nodes);
-        let programs = Machine::programs(request.global_batch / micro_batch, graph.has_reference_point());
+        let accumulation = request.global_batch / micro_batch;
+        let programs = Machine::programs(ProgramKind::MicroStep, accumulation, graph.has_reference_point());
         let programs = programs.map(|(kind, repeats)| {
             // The first micro-step of several does what the others do.
             let nodes = graph.program(kind).map_or(&[][..], |program| &program.nodes);
@@ -89,23 +99,44 @@ impl StepTimes {
             let (stays, movable) = times.of_program(nodes, owners);
             let first_backward = nodes.iter().position(|n| n.pass == Pass::Backward && n.block.is_some());
             OfProgram {
+                kind,
                 repeats,
                 has_backward: first_backward.is_some(),
                 stays,
                 before_backward: times.certain(&nodes[..first_backward.unwrap_or(0)]),
                 movable,
+                fetches: times.fetches(nodes),
                 longer: scratches.iter().map(|&scratch| times.longer(nodes, scratch)).collect(),
             }
         });
-        Self { programs: programs.collect(), overlaps: request.machine.overlaps(&request.targets) }
+        let weights = graph.parameters.iter().map(|parameter| parameter.tensor).collect();
+        let overlaps = request.machine.overlaps(&request.targets);
+        Self { programs: programs.collect(), weights, overlaps, host_updates_later }
     }
 
-    /// What each program does with a share of the optimizer moved.
+    /// What each program does with a share of the state moved. What the host updates, it updates while the next step begins.
     pub(super) fn busy(&self, share: &Moved) -> Vec<OfQueues> {
-        let of_program = |OfProgram { stays, movable, .. }: &OfProgram| {
-            let mut of_queues = OfQueues { all: *stays, in_backward: Busy::default() };
-            for Movable { owner, here, moved, is_in_block } in movable {
-                let busy = if share.parameters[*owner] { *moved } else { *here };
+        let mut host_updates = Busy::default();
+        let of_program = |OfProgram { stays, movable, fetches, .. }: &OfProgram| {
+            let mut of_queues = OfQueues { all: *stays, ..OfQueues::default() };
+            for Fetch { seconds, is_in_backward, .. } in fetches.iter().filter(|of| share.weights[of.weight.index()]) {
+                let busy = Busy { to_device: *seconds, ..Busy::default() };
+                of_queues.all.add(busy);
+                if *is_in_backward {
+                    of_queues.in_backward.add(busy);
+                }
+            }
+            for Movable { owner, here, moved, with_its_weight, is_in_block, is_update } in movable {
+                let is_moved = share.parameters[*owner];
+                let busy = match (is_moved, share.weights[self.weights[*owner].index()]) {
+                    (true, true) => *with_its_weight,
+                    (true, false) => *moved,
+                    (false, _) => *here,
+                };
+                if *is_update && is_moved && self.host_updates_later {
+                    host_updates.add(busy);
+                    continue;
+                }
                 of_queues.all.add(busy);
                 if *is_in_block {
                     of_queues.in_backward.add(busy);
@@ -113,22 +144,27 @@ impl StepTimes {
             }
             of_queues
         };
-        self.programs.iter().map(of_program).collect()
+        let mut busy = self.programs.iter().map(of_program).collect::<Vec<_>>();
+        if let Some(first) = self.programs.iter().position(|program| program.kind == ProgramKind::MicroStep) {
+            busy[first].all.add(host_updates);
+            busy[first].host_first = host_updates.host;
+        }
+        busy
     }
 
     /// The least time of a step whose programs do this, with a scratch by its index.
     pub(super) fn at_least(&self, busy: &[OfQueues], activity: Activity, scratch: usize) -> Seconds {
         /// Sums of thousands of numbers, in another order than the step's that is predicted.
         const ROUNDING: f64 = 1.0 - 1e-9;
-        let seconds = self.programs.iter().zip(busy).map(|(program, OfQueues { all, in_backward })| {
+        let seconds = self.programs.iter().zip(busy).map(|(program, OfQueues { all, in_backward, host_first })| {
             let activity = if program.has_backward { activity } else { Activity::default() };
             let Activity { recompute, offload } = activity;
             let Busy { device, host, to_device, to_host } = *all;
             let device = device + recompute + program.longer[scratch];
             let end = if self.overlaps {
-                // The backward pass comes to the first block when all that is offloaded is on the host. Then that comes back,
-                // and the optimizer on the host begins with the blocks' gradients.
-                let begin = program.before_backward.max(offload);
+                // The backward pass comes to the first block when all that is offloaded is on the host, and all weights are
+                // updated. Then that comes back, and the optimizer on the host begins with the blocks' gradients.
+                let begin = program.before_backward.max(offload).max(*host_first);
                 let rest = program.stays.device - program.before_backward + recompute;
                 let Busy { host: host_then, to_device: to_device_then, to_host: to_host_then, .. } = *in_backward;
                 let backward = rest.max(host_then).max(to_host_then).max(to_device_then + offload);
@@ -150,7 +186,20 @@ struct Movable {
     here: Busy,
     /// The same with the optimizer on the host.
     moved: Busy,
+    /// The same with the weight on the host, too.
+    with_its_weight: Busy,
     is_in_block: bool,
+    /// Whether it updates the parameter.
+    is_update: bool,
+}
+
+/// A weight that travels if it rests on the host.
+struct Fetch {
+    weight: TensorId,
+    /// On the link.
+    seconds: f64,
+    /// Whether a block needs it in its backward pass.
+    is_in_backward: bool,
 }
 
 struct Times<'a> {
@@ -181,10 +230,12 @@ impl<'a> Times<'a> {
             let is_in_block = node.block.is_some();
             if let Some(owner) = owners.updated(node) {
                 let (here, moved) = (self.on_device(node), self.when_moved(owner, node));
-                movable.push(Movable { owner, here, moved, is_in_block });
+                let host = self.on_host(&node.op, &self.graph.io(&node.inputs, &node.outputs));
+                let with_its_weight = Busy { host, ..Busy::default() };
+                movable.push(Movable { owner, here, moved, with_its_weight, is_in_block, is_update: true });
             } else if let Some(owner) = owners.gradient(node.outputs[0]).filter(|_| node.op.home() == Home::Result) {
                 let (here, moved) = (self.on_device(node), self.with_its_result(node));
-                movable.push(Movable { owner, here, moved, is_in_block });
+                movable.push(Movable { owner, here, moved, with_its_weight: moved, is_in_block, is_update: false });
             } else if node.op.home() == Home::Device && node.memory(self.graph) == MemoryId::DEVICE {
                 stays.add(self.on_device(node));
                 for (index, &id) in node.outputs.iter().enumerate() {
@@ -192,12 +243,30 @@ impl<'a> Times<'a> {
                         let seconds = self.transfer(id);
                         let fetched = if node.op.access(index) == Access::ReadWrite { seconds } else { 0.0 };
                         let sent = Busy { to_host: seconds, to_device: fetched, ..Busy::default() };
-                        movable.push(Movable { owner, here: Busy::default(), moved: sent, is_in_block });
+                        let (here, moved) = (Busy::default(), sent);
+                        movable.push(Movable {
+                            owner,
+                            here,
+                            moved,
+                            with_its_weight: moved,
+                            is_in_block,
+                            is_update: false,
+                        });
                     }
                 }
             }
         }
         (stays, movable)
+    }
+
+    /// The weights that nodes need on the device.
+    fn fetches(&mut self, nodes: &[Node]) -> Vec<Fetch> {
+        let staged = staged_weights(self.graph, nodes);
+        let fetch = |of: StagedWeight| {
+            let (weight, is_in_backward) = (of.id, of.is_in_backward);
+            Fetch { weight, seconds: self.transfer(weight), is_in_backward }
+        };
+        staged.into_iter().map(fetch).collect()
     }
 
     /// How much longer the device takes with other rows at a time than these nodes have.
@@ -217,16 +286,8 @@ impl<'a> Times<'a> {
     /// An optimizer's node with its state on the host; a weight without a master is sent back.
     fn when_moved(&mut self, owner: usize, node: &Node) -> Busy {
         let parameter = &self.graph.parameters[owner];
-        let mut io = self.graph.io(&node.inputs, &node.outputs);
-        let (mut op, mut master) = (node.op.clone(), None);
-        let update = node.op.update().expect("an optimizer's node updates a weight");
-        if let Some(remainder) = update.remainder {
-            op = whole(&node.op);
-            io.outputs.remove(remainder);
-            io.outputs[update.weight] = master.insert(self.graph[parameter.tensor].ty.with_dtype(DType::F32));
-        }
-        let host = self.on_host(&op, &io);
-        let is_sent_itself = parameter.master() == parameter.tensor && update.remainder.is_none();
+        let host = self.on_host(&node.op, &self.graph.io(&node.inputs, &node.outputs));
+        let is_sent_itself = parameter.master() == parameter.tensor;
         let to_device = if is_sent_itself { self.transfer(parameter.tensor) } else { 0.0 };
         Busy { host, to_device, ..Busy::default() }
     }

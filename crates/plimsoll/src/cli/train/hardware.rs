@@ -18,6 +18,7 @@ use plimsoll_graph::{DeviceKind, MemoryId};
 use plimsoll_render::plan_table;
 use plimsoll_session::{Backend, arenas, exchange, same_sums};
 use plimsoll_units::Bytes;
+use std::path::Path;
 
 /// The device that a run was started on.
 pub(super) struct Hardware {
@@ -105,6 +106,13 @@ impl Hardware {
     /// Whether predicted times were measured on this device.
     pub(super) fn is_calibrated(&self) -> bool {
         self.times.starts_with("times from ")
+    }
+
+    /// Whether Windows may move the GPU's memory to the host.
+    pub(super) fn may_be_moved(&self) -> bool {
+        // Under WSL2, Windows manages the GPU, and this device passes calls to it.
+        let is_windows = || cfg!(windows) || Path::new("/dev/dxg").exists();
+        self.card.as_ref().is_some_and(|card| card.card().limits_kernels) && is_windows()
     }
 
     /// What changed after planning so that the run fits.

@@ -1,7 +1,7 @@
 //! The terminal output of a session, and its events for other tools and for notifiers.
 
 use super::signals::StepClock;
-use super::slow::Compared;
+use super::slow::{Compared, ComparedDevice};
 use super::{Entered, Given, Hardware, Setup};
 use crate::cli::Failure;
 use crate::cli::track::{Tracked, Tracking};
@@ -76,8 +76,13 @@ impl Observer<Hardware> for Views<'_> {
             log_every: self.given.args.log_every,
         });
         let (control, card) = (self.control.clone(), self.card.clone());
-        let threads = plan.targets.host.threads();
-        let compared = Compared::new(setup.found.step, control, card, threads, hardware.is_calibrated());
+        let device = ComparedDevice {
+            card,
+            threads: plan.targets.host.threads(),
+            is_calibrated: hardware.is_calibrated(),
+            may_be_moved: hardware.may_be_moved(),
+        };
+        let compared = Compared::new(setup.found.step, control, device);
         let tracking = self.start_tracking(setup)?;
         self.control.tap_samples(tracking.as_ref().map(|tracking| -> SampleTap {
             let tap = tracking.trackers.machine_tap();

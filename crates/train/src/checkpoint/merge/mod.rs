@@ -1,20 +1,22 @@
 //! Merges adapters into the weights below them: copies the files of the weights, and on the way adds each adapter's
 //! product to its layer. A file keeps its header, so tensors, dtypes and shards stay the same, except that weights which
-//! bitsandbytes quantized are decoded. Memory: the matrices of one adapter and a few rows of its layer, and with codes the
-//! codes of the layer.
+//! bitsandbytes quantized are decoded, and that an embedding and an output head that share a weight get one each if either
+//! has an adapter (`untied.rs`). Memory: the matrices of one adapter and a few rows of its layer, and with codes the codes of
+//! the layer.
 
-mod decoded;
+mod outputs;
 mod rows;
+mod untied;
 
-use self::decoded::Decoded;
+use self::outputs::Decoded;
 use self::rows::{CodedPart, Magnitudes, Matrix, Product, Source, floats};
 use super::archive::{Archive, ArchiveFile, describe, wrong};
 use super::bitsandbytes::Quantized;
 use super::contents::{adapter_name, transposed};
-use super::names::{HEAD, candidates};
+use super::names::candidates;
 use super::read::{dtype_of, is_float, missing_tensor};
 use super::tensors::dtype_name;
-use super::{ADAPTER_FILE, AVERAGE_FILE, CheckpointError, INDEX_FILE, MODEL_FILE};
+use super::{ADAPTER_FILE, CheckpointError, INDEX_FILE, MODEL_FILE};
 use plimsoll_exec::converted;
 use plimsoll_files::Disk;
 use plimsoll_graph::models::ModelConfig;
@@ -38,6 +40,18 @@ pub struct Merge {
     changes: HashMap<String, Change>,
     /// The quantized weights, by the tensor's name in the files.
     decoded: HashMap<String, Decoded>,
+    /// Whether the embedding and the output head shared a weight, and get one each.
+    is_untied: bool,
+    /// The second one of these, unless the files have it.
+    copy: Option<Copied>,
+}
+
+/// A tensor that is written in addition to those of the files.
+struct Copied {
+    name: String,
+    /// The tensor in the files with its values.
+    from: String,
+    change: Option<Change>,
 }
 
 /// What happens to a tensor.
@@ -55,8 +69,8 @@ enum Changed<'m> {
 }
 
 impl Merge {
-    /// Opens adapters and the weights below them, and compares their names and shapes. `folder` has the adapters' file, or
-    /// with `averaged` that of their averages. Where the graph of the model has parameters in codes, adapters are added to
+    /// Opens adapters and the weights below them, and compares their names and shapes. `folder` has the adapters' file, and with
+    /// `averaged` that of their averages, which then take the place of the adapters. Where the graph of the model has parameters in codes, adapters are added to
     /// the decoded values.
     /// Errors: those of reading weights.
     pub fn open(
@@ -66,10 +80,11 @@ impl Merge {
         [folder, weights]: [&Path; 2],
         averaged: bool,
     ) -> Result<Self, CheckpointError> {
-        let file = folder.join(if averaged { AVERAGE_FILE } else { ADAPTER_FILE });
+        let file = folder.join(ADAPTER_FILE);
         let weights = Archive::file_or_shards(weights, MODEL_FILE)?;
-        let adapters_file = Archive::file(&file)?;
-        let mut merge = Self { weights, adapters: adapters_file, changes: HashMap::new(), decoded: HashMap::new() };
+        let adapters_file = if averaged { Archive::averages(folder, ADAPTER_FILE)? } else { Archive::file(&file)? };
+        let (changes, decoded) = (HashMap::new(), HashMap::new());
+        let mut merge = Self { weights, adapters: adapters_file, changes, decoded, is_untied: false, copy: None };
         let names = model.parameter_names();
         let names = names.iter().map(String::as_str).collect::<HashSet<_>>();
         merge.find_quantized(model, &names)?;
@@ -77,14 +92,15 @@ impl Merge {
         for (module, &adapter) in &adapters.layers {
             let layer = layers.iter().find(|layer| layer.module == *module).cloned();
             let layer = layer.ok_or_else(|| bad(&file, &GraphError::NoAdapter { module: module.clone() }))?;
-            if layer.is_embedding && adapters.has_magnitudes {
-                let because = "it is an embedding";
+            if let Some(because) = layer.role.lacks_magnitudes().filter(|_| adapters.has_magnitudes) {
                 return Err(bad(&file, &GraphError::NoMagnitudes { module: module.clone(), because }));
             }
-            if layer.is_embedding && !names.contains(HEAD) {
+            let shares = untied::shares_weight(&layers, &layer);
+            if shares && !untied::can_have_own_head(model) {
                 return Err(CheckpointError::TiedAdapter { path: file, module: module.clone() });
             }
-            let tensor = format!("{module}.weight");
+            // Several layers of the graph may be parts of one tensor; a head may have the weight of another module.
+            let tensor = if shares { layer.weight.clone() } else { format!("{module}.weight") };
             let stored = merge.stored(&tensor, &names)?;
             merge.check_weight(&stored, &weight_shape(&layer))?;
             let [down, up] = layer.matrices();
@@ -95,7 +111,13 @@ impl Merge {
             }
             let codes = coded_parts(graph, &tensor);
             let has_magnitudes = adapters.has_magnitudes;
-            merge.changes.insert(stored, Change::Added { layer, adapter, codes, has_magnitudes });
+            let role = layer.role;
+            let change = Change::Added { layer, adapter, codes, has_magnitudes };
+            if shares {
+                merge.untie(&tensor, stored, role, change);
+            } else {
+                merge.changes.insert(stored, change);
+            }
         }
         for name in &adapters.saved {
             let (stored, by) = (merge.stored(name, &names)?, adapter_name(name));
@@ -105,6 +127,12 @@ impl Merge {
             };
             merge.check_weight(&stored, &shape)?;
             merge.check(&merge.adapters, &by, &shape)?;
+            let is_shared = |layer: &LinearLayer| layer.weight == *name && untied::shares_weight(&layers, layer);
+            let is_untied = merge.is_untied && layers.iter().any(is_shared);
+            if is_untied || matches!(merge.changes.get(&stored), Some(Change::Added { .. })) {
+                let problem = format!("`{name}` was trained whole and has an adapter, which can't be merged");
+                return Err(CheckpointError::BadAdapters { path: file, problem });
+            }
             merge.changes.insert(stored, Change::Replaced { by });
         }
         Ok(merge)
@@ -112,8 +140,8 @@ impl Merge {
 
     /// Size of the merged files.
     pub fn bytes(&self) -> Bytes {
-        let bytes = |file: ArchiveFile| match self.has_quantized(&file) {
-            true => self.decoded_bytes(&file),
+        let bytes = |file: ArchiveFile| match self.has_other_tensors(&file) {
+            true => self.output_bytes(&file),
             false => file.bytes.len() as u64,
         };
         Bytes(self.weights.files().map(bytes).sum())
@@ -121,7 +149,9 @@ impl Merge {
 
     /// The dtypes of the layers with adapters in the files, such as `BF16`, in the order of their names.
     pub fn dtypes(&self) -> Vec<String> {
-        let added = self.changes.iter().filter(|(_, change)| matches!(change, Change::Added { .. }));
+        let changes = self.changes.iter().map(|(name, change)| (name, Some(change)));
+        let changes = changes.chain(self.copy.iter().map(|copy| (&copy.from, copy.change.as_ref())));
+        let added = changes.filter(|(_, change)| matches!(change, Some(Change::Added { .. })));
         let dtype = |name: &str| match self.decoded.get(name) {
             Some(decoded) => Some(dtype_name(decoded.dtype)),
             None => self.weights.view(name).ok().map(|view| view.dtype()),
@@ -135,6 +165,11 @@ impl Merge {
         !self.decoded.is_empty()
     }
 
+    /// Whether an embedding and an output head that shared a weight have one each now.
+    pub fn is_untied(&self) -> bool {
+        self.is_untied
+    }
+
     /// Writes the merged files into a folder, and syncs them. Errors: `Io`; `NotFinite` if a sum overflows its dtype.
     pub fn write(&self, disk: &Disk, folder: &Path) -> Result<(), CheckpointError> {
         for file in self.weights.files() {
@@ -143,8 +178,8 @@ impl Merge {
             let mut refused = None;
             let mut copy = |path: &Path| {
                 let mut out = BufWriter::with_capacity(BUFFER_BYTES, File::create_new(path)?);
-                match self.has_quantized(&file) {
-                    true => self.write_decoded(&file, &mut out, &mut refused)?,
+                match self.has_other_tensors(&file) {
+                    true => self.write_outputs(&file, &mut out, &mut refused)?,
                     false => self.copy(&file, &mut out, &mut refused)?,
                 }
                 out.flush()
@@ -157,10 +192,11 @@ impl Merge {
         }
         if self.weights.path().ends_with(INDEX_FILE) {
             let path = folder.join(INDEX_FILE);
-            let index = std::fs::read(self.weights.path()).and_then(|index| match self.is_decoded() {
-                true => Ok(self.decoded_index(&index)?),
-                false => Ok(index),
-            });
+            let index =
+                std::fs::read(self.weights.path()).and_then(|index| match self.is_decoded() || self.copy.is_some() {
+                    true => Ok(self.index_of_outputs(&index)?),
+                    false => Ok(index),
+                });
             let copied = index.and_then(|index| disk.write_new(&path, &index));
             copied.map_err(|source| CheckpointError::Io { path, source })?;
         }
@@ -173,21 +209,22 @@ impl Merge {
         for (name, range) in &file.tensors {
             out.write_all(&file.bytes[at..range.start])?;
             at = range.end;
-            self.write_tensor(name, &file.bytes[range.clone()], out, refused)?;
+            self.write_tensor(name, self.changes.get(name), &file.bytes[range.clone()], out, refused)?;
         }
         out.write_all(&file.bytes[at..])
     }
 
-    /// Writes a tensor with its change, and drops its pages. `bytes`: those in the file. `refused` receives an error that is not
-    /// the disk's.
+    /// Writes the values of a tensor of the files with a change, and drops its pages. `bytes`: those in the file. `refused`
+    /// receives an error that is not the disk's.
     fn write_tensor(
         &self,
         name: &str,
+        change: Option<&Change>,
         bytes: &[u8],
         out: &mut impl Write,
         refused: &mut Option<CheckpointError>,
     ) -> io::Result<()> {
-        let written = match (self.changes.get(name), self.decoded.get(name)) {
+        let written = match (change, self.decoded.get(name)) {
             (None, None) => out.write_all(bytes).map(Ok),
             (change, _) => self.write_changed(name, change, out),
         };

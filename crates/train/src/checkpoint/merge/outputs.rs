@@ -1,5 +1,5 @@
-//! Files of weights that bitsandbytes quantized, merged into files of floats: their tensors of scales are left out, and the
-//! header and the index list the rest.
+//! Merged files with other tensors than the files below: weights that bitsandbytes quantized are floats, without tensors of
+//! scales, and an output head may have a weight of its own. The header and the index list what there is.
 
 use super::super::CheckpointError;
 use super::super::archive::ArchiveFile;
@@ -47,9 +47,11 @@ impl Merge {
         dtypes.into_iter().find(|dtype| is_float(*dtype)).unwrap_or(DType::F32)
     }
 
-    /// Whether a file has quantized weights, or scales of some.
-    pub(super) fn has_quantized(&self, file: &ArchiveFile) -> bool {
-        file.tensors.iter().any(|(name, _)| self.decoded.contains_key(name) || self.is_left_out(name))
+    /// Whether a file has quantized weights or scales of some, or the tensor that is copied.
+    pub(super) fn has_other_tensors(&self, file: &ArchiveFile) -> bool {
+        let is_copied = |name: &str| self.copy.as_ref().is_some_and(|copy| copy.from == name);
+        let is_other = |name: &String| self.decoded.contains_key(name) || self.is_left_out(name) || is_copied(name);
+        file.tensors.iter().any(|(name, _)| is_other(name))
     }
 
     fn is_left_out(&self, name: &str) -> bool {
@@ -59,26 +61,30 @@ impl Merge {
     /// The tensors of a file in the order in which they are written.
     fn outputs(&self, file: &ArchiveFile) -> Vec<Output> {
         let names = file.tensors.iter().map(|(name, _)| name).filter(|name| !self.is_left_out(name));
-        let outputs = names.filter_map(|name| match self.decoded.get(name) {
-            Some(decoded) => Some((name.clone(), dtype_name(decoded.dtype), decoded.shape.to_vec())),
-            None => {
-                let view = self.weights.view(name).ok()?;
-                Some((name.clone(), view.dtype(), view.shape().to_vec()))
-            }
-        });
-        let mut outputs = outputs.collect::<Vec<_>>();
+        let mut outputs = names.filter_map(|name| self.output(name, name)).collect::<Vec<_>>();
+        let copy = self.copy.iter().filter(|copy| file.tensors.iter().any(|(name, _)| *name == copy.from));
+        outputs.extend(copy.filter_map(|copy| self.output(&copy.name, &copy.from)));
         outputs.sort_by(|a, b| order(a.1, &a.0).cmp(&order(b.1, &b.0)));
         outputs
     }
 
+    /// A tensor that is written with the values of one in the files, which are decoded if they are quantized.
+    fn output(&self, name: &str, from: &str) -> Option<Output> {
+        if let Some(decoded) = self.decoded.get(from) {
+            return Some((name.to_owned(), dtype_name(decoded.dtype), decoded.shape.to_vec()));
+        }
+        let view = self.weights.view(from).ok()?;
+        Some((name.to_owned(), view.dtype(), view.shape().to_vec()))
+    }
+
     /// Size of a file after it is merged.
-    pub(super) fn decoded_bytes(&self, file: &ArchiveFile) -> u64 {
+    pub(super) fn output_bytes(&self, file: &ArchiveFile) -> u64 {
         let (head, bytes) = head(self.outputs(file).into_iter());
         head.len() as u64 + bytes
     }
 
-    /// Writes a file of floats. `refused` receives an error that is not the disk's.
-    pub(super) fn write_decoded(
+    /// Writes a file with its outputs. `refused` receives an error that is not the disk's.
+    pub(super) fn write_outputs(
         &self,
         file: &ArchiveFile,
         out: &mut impl Write,
@@ -87,17 +93,22 @@ impl Merge {
         let outputs = self.outputs(file);
         out.write_all(&head(outputs.iter().cloned()).0)?;
         for (name, ..) in outputs {
-            let (_, range) = file.tensors.iter().find(|(other, _)| *other == name).expect("a tensor of the file");
-            self.write_tensor(&name, &file.bytes[range.clone()], out, refused)?;
+            let copy = self.copy.as_ref().filter(|copy| copy.name == name);
+            let (from, change) =
+                copy.map_or((&name, self.changes.get(&name)), |copy| (&copy.from, copy.change.as_ref()));
+            let (_, range) = file.tensors.iter().find(|(other, _)| other == from).expect("a tensor of the file");
+            self.write_tensor(from, change, &file.bytes[range.clone()], out, refused)?;
         }
         Ok(())
     }
 
-    /// The index without the tensors that are left out.
-    pub(super) fn decoded_index(&self, index: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+    /// The index without the tensors that are left out, and with the one that is copied.
+    pub(super) fn index_of_outputs(&self, index: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
         let mut index = serde_json::from_slice::<Value>(index)?;
         if let Some(map) = index["weight_map"].as_object_mut() {
             map.retain(|name, _| !self.is_left_out(name));
+            let file = self.copy.as_ref().and_then(|copy| Some((copy.name.clone(), map.get(&copy.from)?.clone())));
+            map.extend(file);
         }
         let bytes = self.weights.files().map(|file| head(self.outputs(&file).into_iter()).1).sum::<u64>();
         index["metadata"] = json!({ "total_size": bytes });
