@@ -146,10 +146,13 @@ impl Live {
         self.running.group.signal(signal);
     }
 
-    /// Stops it for heat, unless it is ending, already stopped, or paused by the user. `worker`: its index, for the
+    /// Stops it for heat, and keeps it stopped, unless it is ending or paused by the user. `worker`: its index, for the
     /// record in the run's folder. Errors: the record can't be written; the program is stopped anyway.
     pub(crate) fn hold(&mut self, folder: &Path, worker: usize) -> io::Result<()> {
-        if self.held.is_some() || self.is_paused || self.has_ended() || self.has_pending_signals() || self.hung {
+        if let Some(held) = &mut self.held {
+            return held.keep(&self.running.group);
+        }
+        if self.is_paused || self.has_ended() || self.has_pending_signals() || self.hung {
             return Ok(());
         }
         let (held, written) = Held::new(folder, worker, &self.running.group);

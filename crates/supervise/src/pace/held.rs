@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// How often to look for processes that were started while others were being stopped.
 const LOOKS: u32 = 5;
 
+/// How often to look whether the processes are still stopped.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// Size limit of the record; real ones are far smaller.
 const LONGEST: Bytes = Bytes::mib(1);
 
@@ -25,6 +28,7 @@ pub(crate) struct Held {
     /// In the order of stopping.
     stopped: Vec<Process>,
     since: Instant,
+    looked: Instant,
 }
 
 impl Held {
@@ -32,18 +36,41 @@ impl Held {
     /// if this process is killed.
     pub(crate) fn new(folder: &Path, worker: usize, group: &Group) -> (Self, io::Result<()>) {
         let path = path(folder, worker);
-        let mut record = File::create(&path);
+        // What a killed supervisor left is of no use any more.
+        let _ = fs::remove_file(&path);
+        let now = Instant::now();
+        let mut held = Self { path, leader: group.leader.clone(), stopped: vec![], since: now, looked: now };
+        let written = held.stop(group);
+        (held, written)
+    }
+
+    /// Stops the worker's processes that run again: another program may have continued them, and new ones may have started.
+    /// Errors: the record can't be written.
+    pub(crate) fn keep(&mut self, group: &Group) -> io::Result<()> {
+        if self.looked.elapsed() < AGAIN {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        self.stop(group)
+    }
+
+    /// Stops the worker's running processes, and records them first.
+    fn stop(&mut self, group: &Group) -> io::Result<()> {
         let mut written = Ok(());
         let stopped = stop_each(group, |processes| {
             let lines = processes.iter().map(|process| format!("{} {}\n", process.pid, process.started));
             let lines = lines.collect::<String>();
             // No sync needed: the page cache outlives this process, and after a power cut no process is left.
-            if let Ok(record) = &mut record {
-                written = std::mem::replace(&mut written, Ok(())).and(record.write_all(lines.as_bytes()));
-            }
+            let record = File::options().append(true).create(true).open(&self.path);
+            let appended = record.and_then(|mut record| record.write_all(lines.as_bytes()));
+            written = std::mem::replace(&mut written, Ok(())).and(appended);
         });
-        let written = record.map(drop).and(written);
-        (Self { path, leader: group.leader.clone(), stopped, since: Instant::now() }, written)
+        for process in stopped {
+            if !self.stopped.contains(&process) {
+                self.stopped.push(process);
+            }
+        }
+        written
     }
 
     /// Continues the processes. Returns how long they were stopped.

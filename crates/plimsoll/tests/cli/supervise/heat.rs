@@ -274,3 +274,18 @@ fn an_adopted_run_keeps_its_heat_control() {
     assert_eq!(attached.code, Some(6), "{}", attached.stderr);
     assert_eq!(report(&sandbox)["status"], "too_hot");
 }
+
+#[test]
+fn a_program_that_is_continued_from_outside_is_stopped_again() {
+    let sandbox = Sandbox::new();
+    let mut child = start(&sandbox, "0 0 temperature 60\n", "--max-temp 83 --sample-every 0.05s", COUNTS);
+    let pids = both(&sandbox);
+    set_reading(&sandbox, "temperature", 81);
+    until("it is paused", || pids.iter().all(|pid| is_stopped(pid)));
+    assert!(Command::new("kill").arg("-CONT").args(&pids).status().expect("a command").success());
+    until("it is stopped again", || pids.iter().all(|pid| is_stopped(pid)));
+    set_reading(&sandbox, "temperature", 60);
+    until("it is continued", || pids.iter().all(|pid| !is_stopped(pid)));
+    set_reading(&sandbox, "temperature", 90);
+    assert_eq!(child.wait().expect("it ends").code(), Some(6));
+}
