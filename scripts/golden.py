@@ -83,6 +83,8 @@ def adamw(model) -> torch.optim.AdamW:
 
 def stored(model, name: str) -> list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
     """The names under which save_pretrained writes a parameter, and what of it: experts are written one by one."""
+    if hasattr(model, "stored"):
+        return model.stored(name)
     if hasattr(model, "peft_config"):
         return stored_by_peft(name)
     of_mixtral = model.config.model_type == "mixtral"
@@ -107,7 +109,10 @@ def stored_by_peft(name: str) -> list[tuple[str, Callable[[torch.Tensor], torch.
     if ".original_module." in name:
         return []
     of_base = ".lora_" not in name
-    name = name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".").replace(".default.", ".").removesuffix(".default")
+    # A list of experts is wrapped once for each of its tensors that has adapters; so are their names.
+    while of_base and ".base_layer." in name:
+        name = name.replace(".base_layer.", ".")
+    name = name.replace(".modules_to_save.default.", ".").replace(".default.", ".").removesuffix(".default")
     name = name.replace(".lora_magnitude_vector.weight", ".lora_magnitude_vector")
     return [(name.removeprefix("base_model.model.") if of_base else name, lambda tensor: tensor)]
 

@@ -18,6 +18,10 @@ contains `adapters`, PEFT's adapter_config.json, in addition. Both matrices of a
     adapters_dora    DoRA of all linear layers of a Qwen2, some of which have a bias
     adapters_dora_gpt2   DoRA of the packed layer of GPT-2
     adapters_dora_phi3   DoRA of packed layers, which are several layers in our graph
+    adapters_experts     a layer of a Qwen3-MoE and its experts, each of which has its adapters. PEFT reads such files, which it
+                     wrote for transformers 4, but merges gate_proj and up_proj into one adapter of twice the rank; so torch adds
+                     the products to the weights here, as PEFT does for experts
+    adapters_stacked     a layer of a gpt-oss and its experts, whose weights are stacked
     adapters_t5      layers of the encoder and of the decoder, with the factor for stable ranks
 
 usage:  python scripts/golden_adapters.py [OUT_DIR]
@@ -25,6 +29,7 @@ needs:  pip install torch transformers peft safetensors
 The committed values were made with torch 2.15.0, transformers 5.24.0 and peft 0.21.2.
 """
 
+import copy
 import json
 import tempfile
 from pathlib import Path
@@ -173,6 +178,83 @@ def dora_phi3():
     return golden_decoders.golden_tensors(model), config, adapter_json(model)
 
 
+class AdaptedExperts(torch.nn.Module):
+    """A Qwen3-MoE with adapters of each expert's layers and of q_proj, with the names that PEFT gives them in files."""
+
+    def __init__(self, model, rank: int, scale: float):
+        super().__init__()
+        self.model, self.config, self.generation_config, self.scale = model, model.config, model.generation_config, scale
+        model.requires_grad_(False)
+        generator = torch.Generator().manual_seed(golden.SEED + 2)
+        self.matrices = {}
+        for name, parameter in model.named_parameters():
+            if not (".experts." in name or name.endswith(".q_proj.weight")):
+                continue
+            for stored, of in golden.stored(model, name):
+                outputs, inputs = of(parameter).shape
+                for letter, shape in ("A", (rank, inputs)), ("B", (outputs, rank)):
+                    matrix = torch.nn.Parameter(torch.empty(shape).normal_(0.0, 0.2, generator=generator))
+                    self.matrices[stored.replace(".weight", f".lora_{letter}.weight")] = matrix
+
+    def stored(self, name: str):
+        return [(name, lambda tensor: tensor)] if ".lora_" in name else golden.stored(self.model, name)
+
+    def named_parameters(self, *arguments, **options):
+        yield from self.model.named_parameters()
+        yield from ((f"base_model.model.{name}", matrix) for name, matrix in self.matrices.items())
+
+    def sums(self) -> dict[str, torch.Tensor]:
+        def product(stored: str) -> torch.Tensor:
+            a, b = (self.matrices[stored.replace(".weight", f".lora_{letter}.weight")] for letter in "AB")
+            return self.scale * (b @ a)
+
+        sums = {}
+        for name, parameter in self.model.named_parameters():
+            names = [stored for stored, _ in golden.stored(self.model, name)]
+            if names[0].replace(".weight", ".lora_A.weight") not in self.matrices:
+                continue
+            if name.endswith(".gate_up_proj"):
+                pairs = zip(names[::2], names[1::2])
+                added = torch.stack([torch.cat([product(gate), product(up)]) for gate, up in pairs])
+            elif name.endswith(".down_proj"):
+                added = torch.stack([product(one) for one in names])
+            else:
+                added = product(names[0])
+            sums[name] = parameter + added
+        return sums
+
+    def forward(self, **inputs):
+        return torch.func.functional_call(self.model, self.sums(), kwargs=inputs)
+
+    def generate(self, **options):
+        merged = copy.deepcopy(self.model)
+        merged.load_state_dict(self.sums(), strict=False)
+        return merged.generate(**options)
+
+
+def experts():
+    model = golden_decoders.tiny("qwen3_moe")
+    config = golden.config_json(model)
+    tensors = golden_decoders.golden_tensors(AdaptedExperts(model, rank=4, scale=2.0))
+    targets = ["down_proj", "gate_proj", "q_proj", "up_proj"]
+    return tensors, config, json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": targets}, indent=1)
+
+
+def stacked():
+    model = golden_decoders.tiny("gpt_oss")
+    config = golden.config_json(model)
+    model = with_adapters(
+        model,
+        0.35,
+        r=3,
+        lora_alpha=4,
+        target_modules=["v_proj"],
+        target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
+        task_type="CAUSAL_LM",
+    )
+    return golden_decoders.golden_tensors(model), config, adapter_json(model)
+
+
 def gpt2():
     model = golden_gpt2.tiny_gpt2()
     config = golden.config_json(model)
@@ -203,4 +285,5 @@ def t5():
 if __name__ == "__main__":
     makers = {"llama": llama, "gpt2": gpt2, "phi3": phi3, "embedding": embedding, "tied": tied, "plus": plus, "t5": t5}
     makers |= {"head": head, "head_tied": head_tied, "dora": dora, "dora_gpt2": dora_gpt2, "dora_phi3": dora_phi3}
+    makers |= {"experts": experts, "stacked": stacked}
     golden.write_models(__file__, {f"adapters_{name}": make for name, make in makers.items()})

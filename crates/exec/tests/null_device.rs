@@ -7,8 +7,8 @@ use plimsoll_graph::models::{FeedForwardProjection, Gpt2Config, ModelConfig, T5C
 use plimsoll_graph::ops::{GradientFormat, PreferenceKind, StateFormat};
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{
-    Adapter, AdapterSettings, Adapters, Contrastive, Lengths, MemoryId, Objective, Optimizer, Preferences, Products,
-    ProgramKind, ProgramName, Scalars, Storage, Targets, TensorId, TrainShape, WeightCodes, build_training,
+    Adapter, AdapterSettings, Adapters, Contrastive, LayerRole, Lengths, MemoryId, Objective, Optimizer, Preferences,
+    Products, ProgramKind, ProgramName, Scalars, Storage, Targets, TensorId, TrainShape, WeightCodes, build_training,
 };
 use plimsoll_plan::{
     Average, Budget, Level, LeverRequest, Levers, Machine, NodeSet, Plan, PlanViolation, Precision, Queue, Rates,
@@ -200,12 +200,13 @@ fn random_adapters(noise: &mut Noise, model: &ModelConfig) -> Option<Adapters> {
     let mut layers = model.adaptable_layers().expect("a valid model");
     layers.retain(|_| noise.unit() < 0.6);
     let dropout = perhaps(noise, 0.1).unwrap_or(0.0);
-    let has_magnitudes = dropout == 0.0 && noise.unit() < 0.5;
-    let layers =
-        layers.into_iter().filter(|layer| !(has_magnitudes && layer.role.lacks_magnitudes().is_some())).map(|layer| {
-            let rank = between(noise, 1, layer.inputs.min(layer.outputs).min(8));
-            (layer.module, Adapter { rank, scale: 0.5 })
-        });
+    let has_magnitudes = noise.unit() < 0.5;
+    let layers = layers.into_iter().filter(|layer| !(has_magnitudes && layer.role.lacks_magnitudes().is_some()));
+    // The order of an expert's rows depends on the micro-batch.
+    let layers = layers.filter(|layer| !(dropout > 0.0 && matches!(layer.role, LayerRole::Experts(_)))).map(|layer| {
+        let rank = between(noise, 1, layer.inputs.min(layer.outputs).min(8));
+        (layer.module, Adapter { rank, scale: 0.5 })
+    });
     let layers = layers.collect::<BTreeMap<_, _>>();
     (!layers.is_empty()).then_some(Adapters { layers, dropout, saved: BTreeSet::new(), has_magnitudes })
 }

@@ -95,16 +95,27 @@ fn not_there(model: &ModelConfig, module: &str) -> String {
     }
 }
 
-/// The matrices A (rank, I) and B (O, rank) of a layer. llama.cpp has one alpha for all of them, so that B has the rest of the
-/// layer's own factor, and the factor of its weight. Errors: `Checkpoint` if one is missing.
+/// The matrices A (rank, I) and B (O, rank) of a layer; of a layer of experts (E, rank, I) and (E, O, rank). llama.cpp has one
+/// alpha for all of them, so that B has the rest of the layer's own factor, and the factor of its weight.
+/// Errors: `Adapters` if one is missing.
 fn matrices(weights: &StoredWeights, layer: &Layer, adapter: &Adapter, alpha: f32) -> Result<[Tensor; 2], GgufError> {
     let rest = layer.scale * adapter.scale * adapter.rank as f32 / alpha;
     let matrix = |stored: &str, end: &str, order: &Order, scale: f32| {
-        let stored = format!("{ADAPTER_PREFIX}{}.{stored}.weight", layer.module);
-        let shape = weights.shape(&stored).filter(|shape| shape.len() == 2).map(<[usize]>::to_vec);
-        let shape = shape.ok_or_else(|| GgufError::Adapters { problem: format!("`{stored}` is not a matrix") })?;
-        let piece = Piece { order: order.clone(), scale, ..Piece::whole(stored, shape[0]) };
-        Ok::<_, GgufError>(Tensor { name: format!("{}.weight.{end}", layer.name), shape, pieces: vec![piece] })
+        let piece = |module: &str| {
+            let stored = format!("{ADAPTER_PREFIX}{module}.{stored}.weight");
+            let shape = weights.shape(&stored).filter(|shape| shape.len() == 2).map(<[usize]>::to_vec);
+            let shape = shape.ok_or_else(|| GgufError::Adapters { problem: format!("`{stored}` is not a matrix") })?;
+            Ok::<_, GgufError>((Piece { order: order.clone(), scale, ..Piece::whole(stored, shape[0]) }, shape))
+        };
+        let of_expert = |expert: usize| piece(&layer.module.replace(".*.", &format!(".{expert}.")));
+        let (pieces, shapes): (Vec<_>, Vec<_>) = match layer.experts {
+            Some(count) => (0..count).map(of_expert).collect::<Result<Vec<_>, _>>()?,
+            None => vec![piece(&layer.module)?],
+        }
+        .into_iter()
+        .unzip();
+        let shape = [layer.experts.as_slice(), &shapes[0]].concat();
+        Ok::<_, GgufError>(Tensor { name: format!("{}.weight.{end}", layer.name), shape, pieces })
     };
     Ok([
         matrix("lora_A", "lora_a", &Order::Rows, 1.0)?,

@@ -15,12 +15,21 @@ use plimsoll_graph::ops::{RopeScaling, WeightLayout, inverse_frequencies};
 pub(crate) struct Layer {
     /// Its path in the file, without `.weight`.
     pub(crate) name: String,
-    /// Its path in the model's files.
+    /// Its path in the model's files; of a layer of all experts with `*` for the expert.
     pub(crate) module: String,
+    /// Number of experts that have such a layer, each with a tensor in the model's files; `None` if it is not of experts.
+    pub(crate) experts: Option<usize>,
     /// The order of its outputs.
     pub(crate) order: Order,
     /// The factor that its weight has there.
     pub(crate) scale: f32,
+}
+
+impl Layer {
+    /// A layer whose weight is as in the model's files.
+    fn new(name: &str, module: String) -> Self {
+        Self { name: name.to_owned(), module, experts: None, order: Order::Rows, scale: 1.0 }
+    }
 }
 
 /// The tensors of a model and its linear layers.
@@ -159,6 +168,8 @@ impl Tensors {
         let piece = |expert| Piece::whole(format!("{list}.{expert}.{}.weight", layer.name), layer.outputs);
         let shape = vec![count, layer.outputs, layer.inputs];
         self.all.push(Tensor { name: format!("{name}.weight"), shape, pieces: (0..count).map(piece).collect() });
+        let module = format!("{list}.*.{}", layer.name);
+        self.layers.push(Layer { experts: Some(count), ..Layer::new(name, module) });
     }
 
     /// Outputs of a layer of all experts that is one tensor (E, I, O) in the model's files: `outputs` of them, `step` apart,
@@ -244,7 +255,7 @@ impl Tensors {
     /// An output head. If its weight is that of the embedding, `stored`, its adapter has the name of a head.
     fn head(&mut self, stored: &str, shape: [usize; 2], scale: f32) {
         self.all.push(Tensor::whole("output.weight", format!("{stored}.weight"), &shape).scaled(scale));
-        self.layers.push(Layer { name: "output".to_owned(), module: "lm_head".to_owned(), order: Order::Rows, scale });
+        self.layers.push(Layer { scale, ..Layer::new("output", "lm_head".to_owned()) });
     }
 
     /// llama.cpp multiplies by the weight itself, so that weights to which one is added get it here.
@@ -273,7 +284,7 @@ impl Tensors {
                 _ => bias,
             });
         }
-        self.layers.push(Layer { name: name.to_owned(), module, order: order.clone(), scale: 1.0 });
+        self.layers.push(Layer { order: order.clone(), ..Layer::new(name, module) });
     }
 }
 

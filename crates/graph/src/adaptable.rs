@@ -12,6 +12,10 @@ pub enum LayerRole {
     Embedding,
     /// A linear layer between the embedding and the head.
     Inner,
+    /// A linear layer that each expert has, with a weight and an adapter for each: this many. Their module in files of the
+    /// model is `LIST.*.NAME`, with the expert's index for `*`; or `LIST.NAME` if the files stack their weights in one tensor
+    /// (E, inputs, outputs).
+    Experts(usize),
     /// The output head. Its weight may be that of the embedding.
     Head,
 }
@@ -22,6 +26,7 @@ impl LayerRole {
         match self {
             Self::Embedding => Some("it is an embedding"),
             Self::Inner => None,
+            Self::Experts(_) => Some("it is a layer of experts"),
             Self::Head => Some("it is the output head, whose logits are computed in chunks"),
         }
     }
@@ -45,18 +50,30 @@ pub struct LinearLayer {
 }
 
 impl LinearLayer {
-    /// The names of an adapter's matrices in a file of adapters, A (rank, inputs) and B (outputs, rank), as PEFT writes them.
-    pub fn matrices(&self) -> [String; 2] {
-        let path = format!("{ADAPTER_PREFIX}{}", self.module);
-        match self.role {
-            LayerRole::Embedding => ["A", "B"].map(|letter| format!("{path}.lora_embedding_{letter}")),
-            LayerRole::Inner | LayerRole::Head => ["A", "B"].map(|letter| format!("{path}.lora_{letter}{WEIGHT}")),
-        }
+    /// The layers of single experts that have a tensor each in the model's files; otherwise the layer itself.
+    pub fn in_files(&self) -> Vec<Self> {
+        let LayerRole::Experts(count) = self.role else { return vec![self.clone()] };
+        let Some((list, name)) = self.module.split_once(EACH_EXPERT) else { return vec![self.clone()] };
+        let of_expert = |expert| {
+            let module = format!("{list}.{expert}.{name}");
+            Self { weight: format!("{module}{WEIGHT}"), module, role: LayerRole::Inner, ..self.clone() }
+        };
+        (0..count).map(of_expert).collect()
+    }
+
+    /// Whether it is a layer of experts whose weights are stacked in one tensor in the model's files.
+    pub fn is_stacked(&self) -> bool {
+        matches!(self.role, LayerRole::Experts(_)) && !self.module.contains(EACH_EXPERT)
     }
 
     /// Whether its weight has its name, and not that of another layer or of a part of this one.
     pub fn has_own_weight(&self) -> bool {
         self.weight.strip_suffix(WEIGHT) == Some(self.module.as_str())
+    }
+
+    /// The list of experts and the name of the tensor, if the experts' weights are stacked.
+    pub(crate) fn in_list(&self) -> Option<(&str, &str)> {
+        if self.is_stacked() { self.module.rsplit_once('.') } else { None }
     }
 
     /// The name of an adapter's magnitudes in a file of adapters, as PEFT writes it.
@@ -69,10 +86,25 @@ impl LinearLayer {
 pub(crate) const MAGNITUDES: &str = ".lora_magnitude_vector";
 
 /// The end of a weight's name.
-const WEIGHT: &str = ".weight";
+pub(crate) const WEIGHT: &str = ".weight";
 
 /// The start of the name of every tensor in a file of adapters, as PEFT writes it.
 pub const ADAPTER_PREFIX: &str = "base_model.model.";
+
+/// What stands for the index of an expert in the name of a layer of all experts.
+const EACH_EXPERT: &str = ".*.";
+
+/// The name of the layer of all experts that this layer of one expert is a part of; the layer's own name if it is not of
+/// an expert.
+pub(crate) fn of_all_experts(module: &str) -> String {
+    let mut parts = module.split('.').collect::<Vec<_>>();
+    for index in 1..parts.len().saturating_sub(1) {
+        if parts[index - 1] == "experts" && parts[index].parse::<usize>().is_ok() {
+            parts[index] = "*";
+        }
+    }
+    parts.join(".")
+}
 
 /// The output head's name in the files of a model whose head has the weight of the embedding.
 const TIED_HEAD: &str = "lm_head";
@@ -88,7 +120,7 @@ pub(crate) fn place(graph: &Graph, parameter: &Parameter) -> Option<(String, Vec
 
 impl ModelConfig {
     /// The layers that can have adapters, in the order of the parameters: the embedding of tokens of models without an encoder,
-    /// all linear layers except routers of experts and the experts themselves, and last the output head. Errors: `BadConfig`.
+    /// all linear layers except routers of experts, and last the output head. Errors: `BadConfig`.
     pub fn adaptable_layers(&self) -> Result<Vec<LinearLayer>, GraphError> {
         self.validate()?;
         let mut graph = Graph::default();
@@ -109,21 +141,35 @@ impl ModelConfig {
         let is_decoder = matches!(&weights, Weights::Decoder(_));
         let embedding = tables.iter().find(|(ids, _)| is_decoder && *ids == tokens).map(|(_, table)| *table);
         let mut layouts = linear_layouts(&nodes);
-        layouts.extend(embedding.map(|table| (table, WeightLayout::InOut)));
+        layouts.extend(embedding.map(|table| (table, (WeightLayout::InOut, false))));
+        let extents = |layout, shape: &[usize]| match layout {
+            WeightLayout::InOut => (shape[0], shape[1]),
+            WeightLayout::OutIn => (shape[1], shape[0]),
+        };
         let layer = |parameter: &Parameter, layout, role| {
             let (name, shape, _) = place(&graph, parameter)?;
-            let (inputs, outputs) = match layout {
-                WeightLayout::InOut => (shape[0], shape[1]),
-                WeightLayout::OutIn => (shape[1], shape[0]),
-            };
+            let (inputs, outputs) = extents(layout, &shape);
             let weight = graph[parameter.tensor].name.to_string();
             let module = name.strip_suffix(WEIGHT)?.to_owned();
             Some(LinearLayer { weight, module, inputs, outputs, layout, role })
         };
+        let of_experts = |parameter: &Parameter, layout| {
+            let tensor = &graph[parameter.tensor];
+            let (inputs, outputs) = extents(layout, &tensor.ty.shape[1..]);
+            let module = match parameter.stored.first() {
+                Some(piece) => of_all_experts(piece.tensor.strip_suffix(WEIGHT)?),
+                None => tensor.name.to_string(),
+            };
+            let role = LayerRole::Experts(tensor.ty.shape[0]);
+            Some(LinearLayer { weight: tensor.name.to_string(), module, inputs, outputs, layout, role })
+        };
         let inner = graph.parameters.iter().filter_map(|parameter| {
-            let is_embedding = embedding == Some(parameter.tensor);
-            let role = if is_embedding { LayerRole::Embedding } else { LayerRole::Inner };
-            layer(parameter, *layouts.get(&parameter.tensor)?, role)
+            let (layout, is_of_experts) = *layouts.get(&parameter.tensor)?;
+            match embedding == Some(parameter.tensor) {
+                true => layer(parameter, layout, LayerRole::Embedding),
+                false if is_of_experts => of_experts(parameter, layout),
+                false => layer(parameter, layout, LayerRole::Inner),
+            }
         });
         let head = (!self.is_encoder()).then(|| weights.head());
         let head = graph.parameters.iter().find(|parameter| head == Some(parameter.tensor));
@@ -137,12 +183,13 @@ impl ModelConfig {
     }
 }
 
-/// The weights of all linear layers but routers of experts, with their layouts.
-fn linear_layouts(nodes: &[Node]) -> HashMap<TensorId, WeightLayout> {
+/// The weights of all linear layers but routers of experts, with their layouts, and whether they are those of experts.
+fn linear_layouts(nodes: &[Node]) -> HashMap<TensorId, (WeightLayout, bool)> {
     let routed = nodes.iter().filter(|node| matches!(node.op, Op::Route(_))).flat_map(|node| node.inputs.clone());
     let routed = routed.collect::<BTreeSet<_>>();
     let layout = |node: &Node| match &node.op {
-        Op::Linear(linear) if !routed.contains(&node.outputs[0]) => Some((node.inputs[1], linear.layout)),
+        Op::Linear(linear) if !routed.contains(&node.outputs[0]) => Some((node.inputs[1], (linear.layout, false))),
+        Op::ExpertLinear(linear) => Some((node.inputs[1], (linear.layout, true))),
         _ => None,
     };
     nodes.iter().filter_map(layout).collect()
@@ -178,7 +225,7 @@ mod tests {
             let (layout, role) = (WeightLayout::OutIn, LayerRole::Head);
             assert_eq!(head.has_own_weight(), !is_tied);
             assert_eq!(head, LinearLayer { weight, module, inputs: 8, outputs: 20, layout, role });
-            assert_eq!(head.matrices()[0], "base_model.model.lm_head.lora_A.weight");
+            assert_eq!(Adapters::default().matrices(&head)[0], "base_model.model.lm_head.lora_A.weight");
             let usual = AdapterSettings { rank: 2, ..AdapterSettings::default() };
             let adapters = Adapters::of(&model, &usual).expect("layers");
             assert!(adapters.layers.keys().all(|module| !module.contains("head") && !module.contains("embed")));

@@ -1,7 +1,8 @@
 //! `adapter_config.json` of PEFT: reading and writing. The layers that have adapters, and their ranks, are read from
 //! the tensors of the file next to it, since a pattern of names may have any form.
 
-use crate::adaptable::{ADAPTER_PREFIX, MAGNITUDES};
+use crate::adaptable::{ADAPTER_PREFIX, MAGNITUDES, of_all_experts};
+use crate::adapter_parameters::WRAPPED;
 use crate::adapters::{Adapter, Adapters};
 use crate::models::ModelConfig;
 use plimsoll_units::patterns::is_named;
@@ -37,7 +38,6 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("use_bdlora", &["false"]),
     ("alora_invocation_tokens", &[]),
     ("trainable_token_indices", &[]),
-    ("target_parameters", &["[]"]),
     ("layer_replication", &[]),
     ("velora_config", &[]),
     ("arrow_config", &[]),
@@ -96,19 +96,24 @@ impl AdapterFile {
             }
             let of_embedding = || path.strip_suffix(".lora_embedding_A");
             if let Some(module) = path.strip_suffix(".lora_A.weight").or_else(of_embedding) {
-                let &[rank @ 1..=MOST_RANK, _] = shape else {
-                    return Err(bad(
-                        "(file)",
-                        format!("has `{name}` of {shape:?}, which is no rank and number of inputs"),
-                    ));
+                let no_rank =
+                    || bad("(file)", format!("has `{name}` of {shape:?}, which is no rank and number of inputs"));
+                let &[rows, _] = shape else { return Err(no_rank()) };
+                let stacked = self.stacked(module)?;
+                let (module, rank) = match &stacked {
+                    Some((module, rank)) => (module.as_str(), *rank),
+                    None => (module, rows),
                 };
+                if !(1..=MOST_RANK).contains(&rank) {
+                    return Err(no_rank());
+                }
                 let alpha = alphas.iter().find(|(key, _)| is_named(module, key)).map_or(alpha, |(_, alpha)| *alpha);
                 let over = if is_stabilized { (rank as f64).sqrt() } else { rank as f64 };
                 let scale = (alpha / over) as f32;
                 if !scale.is_finite() {
                     return Err(bad("lora_alpha", format!("is {alpha:e}, which is too large")));
                 }
-                adapters.layers.insert(module.to_owned(), Adapter { rank, scale });
+                adapters.layers.insert(of_all_experts(module), Adapter { rank, scale });
             } else if path.ends_with(MAGNITUDES) {
                 if !adapters.has_magnitudes {
                     return Err(bad("use_dora", format!("is not true, but the file has `{name}`")));
@@ -123,6 +128,29 @@ impl AdapterFile {
         }
     }
 
+    /// The layer of stacked experts and its rank, if a matrix of this module belongs to one: PEFT wraps the list of experts once
+    /// for each of its tensors, in the order of their names with the first one outermost.
+    fn stacked(&self, module: &str) -> Result<Option<(String, usize)>, AdapterFileError> {
+        let list = module.trim_end_matches(WRAPPED);
+        let targets = self.keys.get("target_parameters").and_then(Value::as_array);
+        let targets = targets.into_iter().flatten().filter_map(Value::as_str);
+        let own = targets.filter_map(|target| match target.rsplit_once('.') {
+            Some((path, name)) => is_named(list, path).then_some(name),
+            None => list.ends_with(".experts").then_some(target),
+        });
+        let own = own.collect::<BTreeSet<_>>();
+        let depth = (module.len() - list.len()) / WRAPPED.len();
+        let Some(name) = own.into_iter().nth(depth) else { return Ok(None) };
+        let module = format!("{list}.{name}");
+        let ranks = self.keys.get("rank_pattern").and_then(Value::as_object);
+        let of_pattern = ranks.into_iter().flatten().find(|(key, _)| is_named(&module, key));
+        let rank = of_pattern.map(|(_, rank)| rank).or_else(|| self.keys.get("r"));
+        match rank.and_then(Value::as_u64).and_then(|rank| usize::try_from(rank).ok()).filter(|rank| *rank > 0) {
+            Some(rank) => Ok(Some((module, rank))),
+            None => Err(bad("r", "is not the rank of the adapters")),
+        }
+    }
+
     fn number(&self, key: &str) -> Result<Option<f64>, AdapterFileError> {
         match self.keys.get(key) {
             None | Some(Value::Null) => Ok(None),
@@ -134,7 +162,7 @@ impl AdapterFile {
     fn alphas(&self) -> Result<BTreeMap<&str, f64>, AdapterFileError> {
         let Some(Value::Object(patterns)) = self.keys.get("alpha_pattern") else { return Ok(BTreeMap::new()) };
         let read = |(key, value): (_, &Value)| {
-            let is_name = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);
+            let is_name = |c: char| c.is_ascii_alphanumeric() || "._*".contains(c);
             let key: &String = key;
             match value.as_f64().filter(|_| key.chars().all(is_name)) {
                 Some(alpha) => Ok((key.as_str(), alpha)),
@@ -171,6 +199,7 @@ impl Adapters {
         let module = |name: &String| name.rsplit_once('.').map_or(name.clone(), |(module, _)| module.to_owned());
         let saved = self.saved.iter().map(module).collect::<BTreeSet<_>>();
         let task = if model.decoder_start().is_some() { "SEQ_2_SEQ_LM" } else { "CAUSAL_LM" };
+        let stacked = self.stacked(model);
         let config = json!({
             "peft_type": "LORA",
             "task_type": task,
@@ -180,6 +209,7 @@ impl Adapters {
             "lora_alpha": if alpha.fract() == 0.0 { json!(alpha as u64) } else { json!(alpha) },
             "lora_dropout": self.dropout,
             "target_modules": self.target_modules(model),
+            "target_parameters": if stacked.is_empty() { Value::Null } else { json!(stacked) },
             "rank_pattern": rank_pattern,
             "alpha_pattern": alpha_pattern,
             "modules_to_save": if saved.is_empty() { Value::Null } else { json!(saved) },
@@ -193,15 +223,27 @@ impl Adapters {
         text
     }
 
+    /// The names of adapted tensors of stacked experts, which are no modules in PEFT.
+    fn stacked(&self, model: &ModelConfig) -> Vec<String> {
+        let known = model.adaptable_layers().unwrap_or_default().into_iter();
+        let stacked = known.filter(|layer| layer.is_stacked() && self.layers.contains_key(&layer.module));
+        stacked.map(|layer| layer.module).collect()
+    }
+
     /// Names that match the adapters' layers and no other: the last parts of their names if these do.
     fn target_modules(&self, model: &ModelConfig) -> Vec<String> {
         let end = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
-        let ends = self.layers.keys().map(|name| end(name)).collect::<BTreeSet<_>>();
-        let known = model.adaptable_layers().unwrap_or_default();
+        let known = model.adaptable_layers().unwrap_or_default().into_iter().filter(|layer| !layer.is_stacked());
+        let known = known.collect::<Vec<_>>();
+        let own = known.iter().filter(|layer| self.layers.contains_key(&layer.module));
+        let ends = own.clone().map(|layer| end(&layer.module)).collect::<BTreeSet<_>>();
         let is_exact = known.iter().all(|layer| {
             self.layers.contains_key(&layer.module) || !ends.iter().any(|end| is_named(&layer.module, end))
         });
-        if is_exact { ends.into_iter().collect() } else { self.layers.keys().cloned().collect() }
+        if is_exact {
+            return ends.into_iter().collect();
+        }
+        own.flat_map(|layer| layer.in_files()).map(|layer| layer.module).collect()
     }
 }
 

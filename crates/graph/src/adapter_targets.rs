@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The layers that get adapters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdapterTargets {
-    /// All linear layers of the blocks, without the embedding and the output head.
+    /// All linear layers of the blocks that every token passes, without the embedding and the output head.
     AllLinear,
     /// Those whose name, or its last parts, is one of these; `*` matches any characters.
     Named(Vec<String>),

@@ -10,17 +10,21 @@
 //! is in place too, so that an adapter needs no second tensor of the size of x or y.
 //! An embedding is a linear layer of one-hot rows: t is a row of Aᵀ, and is never dropped. The output head is not a linear
 //! layer in training: its ops take t and B, and add their product to each chunk of logits (`ops/head.rs`). An embedding and
-//! a head that share a weight have adapters of their own, as in PEFT.
+//! a head that share a weight have adapters of their own, as in PEFT. Each expert has an adapter of its own: the products are
+//! those of the rows of each expert, with A and B of three dimensions.
 //!
-//! Not here: which layers can have adapters (`adaptable.rs`), which get them (`adapter_targets.rs`), magnitudes of their
+//! Not here: which layers can have adapters (`adaptable.rs`), which get them (`adapter_targets.rs`), their parameters and files
+//! (`adapter_parameters.rs`, `adapter_file.rs`), magnitudes of their
 //! weights (`magnitudes.rs`), and noise on embeddings (`noise.rs`).
 
-use crate::adaptable::{LayerRole, LinearLayer, place};
+use crate::adaptable::LayerRole;
 use crate::magnitudes::{AdaptedWeight, Magnitudes};
 use crate::models::{Caches, EncoderWeights, Inputs, Mode, ModelConfig, Weights};
 use crate::noise::{Noise, SITES};
-use crate::ops::{ColumnScale, Dropout, DropoutKey, Embedding, Linear, LinearAdd, Op, Scale, WeightLayout};
-use crate::{Graph, GraphError, Init, Node, Parameter, ProgramBuilder, Role, Storage, StoredPiece, TensorId};
+use crate::ops::{
+    Add, ColumnScale, Dropout, DropoutKey, Embedding, ExpertLinear, Linear, LinearAdd, Op, Scale, WeightLayout,
+};
+use crate::{Graph, GraphError, Node, Parameter, ProgramBuilder, Role, Storage, TensorId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -52,6 +56,9 @@ pub(crate) fn is_second(graph: &Graph, parameter: &Parameter) -> bool {
     let tensor = &graph[parameter.tensor];
     tensor.name.contains(".lora_B.") || tensor.ty.shape.len() == 1
 }
+
+/// The product of the rows of each expert with one of its adapter's matrices.
+const OF_EXPERTS: ExpertLinear = ExpertLinear { layout: WeightLayout::OutIn, bias: false };
 
 /// The sites of adapters' dropout follow those of the model's own.
 const FIRST_SITE: u32 = SITES / 2;
@@ -100,19 +107,22 @@ impl Adapted {
         for layer in known {
             let Some(&Adapter { rank, scale }) = adapters.layers.get(&layer.module) else { continue };
             let next = u32::try_from(downs.len()).expect("a model has fewer than 2^32 layers");
-            let (down, site) =
-                *downs.entry(layer.module.clone()).or_insert_with(|| (declare_down(graph, &layer, rank), next));
+            let (down, site) = *downs
+                .entry(layer.module.clone())
+                .or_insert_with(|| (adapters.declare_down(graph, &layer, rank), next));
             let parameter = graph.parameters.iter().find(|p| *graph[p.tensor].name == *layer.weight);
             let parameter = parameter.expect("layers are parameters").clone();
-            let up = declare_up(graph, &parameter, &layer, rank);
+            let up = adapters.declare_up(graph, &parameter, &layer, rank);
             let magnitudes = match adapters.has_magnitudes {
-                true => Some(declare_magnitudes(graph, &parameter, &layer, &adapters.saved)?),
+                true => Some(adapters.declare_magnitudes(graph, &parameter, &layer)?),
                 false => None,
             };
             let matrices = Matrices { down, up, scale, site: FIRST_SITE + site, magnitudes };
             match layer.role {
                 LayerRole::Head => head = Some(matrices),
-                LayerRole::Embedding | LayerRole::Inner => drop(of.insert(parameter.tensor, matrices)),
+                LayerRole::Embedding | LayerRole::Inner | LayerRole::Experts(_) => {
+                    of.insert(parameter.tensor, matrices);
+                }
             }
         }
         Ok(Self { weights, dropout: adapters.dropout, noise: None, of, head })
@@ -179,7 +189,8 @@ impl Adapted {
     ) -> Result<TensorId, GraphError> {
         let (outer, block) = builder.current_scope();
         builder.scope("head/adapter", None);
-        let low = self.low(builder, hidden, matrices, mode)?;
+        let kept = self.dropped(builder, hidden, matrices, mode)?;
+        let low = low(builder, kept, None, matrices)?;
         builder.scope(outer, block);
         Ok(low)
     }
@@ -257,19 +268,36 @@ impl Adapted {
             return Ok(());
         }
         let (outer, block) = builder.current_scope();
-        let (mut inner, mut norms) = (HashMap::new(), HashMap::new());
-        for mut node in builder.nodes.split_off(first) {
-            let found = match node.op {
-                Op::Linear(_) | Op::Embedding(_) => self.of.get(&node.inputs[1]).copied(),
-                _ => None,
-            };
-            let Some(matrices) = found else {
-                builder.nodes.push(node);
+        let (mut dropped, mut inner, mut norms) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let nodes = builder.nodes.split_off(first);
+        for (index, node) in nodes.iter().enumerate() {
+            // Norms are no rows, so that they come before all nodes of their block that may be joined into tiles of rows.
+            if index == 0 || node.block != nodes[index - 1].block {
+                let of_block = nodes[index..].iter().take_while(|other| other.block == node.block);
+                for (layer, matrices) in of_block.filter_map(|layer| Some((layer, self.matrices_of(layer)?))) {
+                    self.push_norm(builder, layer, &matrices, &mut norms)?;
+                }
+            }
+            let Some(matrices) = self.matrices_of(node) else {
+                builder.nodes.push(node.clone());
                 continue;
             };
+            let mut node = node.clone();
             let (x, y) = (node.inputs[0], node.outputs[0]);
+            let bounds = matches!(node.op, Op::ExpertLinear(_)).then(|| node.inputs[2]);
             let name = builder.graph[y].name.clone();
             builder.scope(format!("{name}/adapter"), node.block);
+            if bounds.is_some() && self.drops(mode) {
+                let weight = &builder.graph[node.inputs[1]].name;
+                let layer = weight.strip_suffix(".weight").unwrap_or(weight).to_owned();
+                return Err(GraphError::DropsRows { layer });
+            }
+            let kept = match (&node.op, dropped.get(&(x, matrices.site))) {
+                (Op::Embedding(_), _) => x,
+                (_, Some(&kept)) => kept,
+                _ => self.dropped(builder, x, &matrices, mode)?,
+            };
+            dropped.insert((x, matrices.site), kept);
             let t = match inner.get(&(x, matrices.down)) {
                 Some(&t) => t,
                 None => {
@@ -278,7 +306,7 @@ impl Adapted {
                             let rows = builder.apply(Embedding, &[x, matrices.down])?;
                             builder.apply(Scale { factor: matrices.scale }, &[rows])?
                         }
-                        _ => self.low(builder, x, &matrices, mode)?,
+                        _ => low(builder, kept, bounds, &matrices)?,
                     };
                     inner.insert((x, matrices.down), t);
                     t
@@ -287,6 +315,12 @@ impl Adapted {
             let ty = builder.graph[y].ty.clone();
             let base = builder.graph.tensor(format!("{name}/base"), ty, Role::Activation, Storage::Transient);
             node.outputs[0] = base;
+            if let Some(bounds) = bounds {
+                builder.nodes.push(node);
+                let product = builder.apply(OF_EXPERTS, &[t, matrices.up, bounds])?;
+                builder.push_into(Add, &[base, product], &[Some(y)])?;
+                continue;
+            }
             let add = LinearAdd { layout: WeightLayout::OutIn };
             let Some(magnitudes) = matrices.magnitudes else {
                 builder.nodes.push(node);
@@ -294,43 +328,97 @@ impl Adapted {
                 continue;
             };
             let weight = node.inputs[1];
-            let norm = match norms.get(&(weight, node.block)) {
-                Some(&norm) => norm,
-                None => {
-                    let Matrices { down, up, scale, .. } = matrices;
-                    let norm = magnitudes.push_norm(builder, &AdaptedWeight { weight, down, up, scale })?;
-                    norms.insert((weight, node.block), norm);
-                    norm
+            let norm = norms[&(weight, node.block)];
+            let bias = without_bias(&mut node);
+            // With dropout, y = W (x - x') + m (W x' + s·B·A x') / norm + bias, where x' is what dropout leaves of x.
+            let rest = match kept == x {
+                true => None,
+                false => {
+                    let negative = builder.apply(Scale { factor: -1.0 }, &[kept])?;
+                    let rest = builder.apply(Add, &[x, negative])?;
+                    Some(builder.apply(node.op.clone(), &[rest, weight])?)
                 }
             };
-            let bias = without_bias(&mut node);
+            node.inputs[0] = kept;
             builder.nodes.push(node);
             let sum = builder.apply(add, &[base, t, matrices.up])?;
             let operands = [sum, magnitudes.vector, norm].into_iter().chain(bias).collect::<Vec<_>>();
-            builder.push_into(ColumnScale { bias: bias.is_some() }, &operands, &[Some(y)])?;
+            let scale = ColumnScale { bias: bias.is_some() };
+            match rest {
+                None => drop(builder.push_into(scale, &operands, &[Some(y)])?),
+                Some(rest) => {
+                    let scaled = builder.apply(scale, &operands)?;
+                    builder.push_into(Add, &[rest, scaled], &[Some(y)])?;
+                }
+            }
         }
         builder.scope(outer, block);
         Ok(())
     }
 
-    /// Appends t = s·A x, of x after dropout.
-    fn low(
+    /// The adapter of the layer that a node computes.
+    fn matrices_of(&self, node: &Node) -> Option<Matrices> {
+        match node.op {
+            Op::Linear(_) | Op::Embedding(_) | Op::ExpertLinear(_) => self.of.get(&node.inputs[1]).copied(),
+            _ => None,
+        }
+    }
+
+    /// Appends the norm of a layer's adapted weight, if it has magnitudes and its block does not have the norm yet.
+    fn push_norm(
+        &self,
+        builder: &mut ProgramBuilder,
+        layer: &Node,
+        matrices: &Matrices,
+        norms: &mut HashMap<(TensorId, Option<u32>), TensorId>,
+    ) -> Result<(), GraphError> {
+        let &Matrices { down, up, scale, magnitudes: Some(magnitudes), .. } = matrices else { return Ok(()) };
+        let weight = layer.inputs[1];
+        if norms.contains_key(&(weight, layer.block)) {
+            return Ok(());
+        }
+        let name = builder.graph[layer.outputs[0]].name.clone();
+        builder.scope(format!("{name}/adapter"), layer.block);
+        let norm = magnitudes.push_norm(builder, &AdaptedWeight { weight, down, up, scale })?;
+        norms.insert((weight, layer.block), norm);
+        Ok(())
+    }
+
+    /// Whether inputs of adapters are dropped.
+    fn drops(&self, mode: Mode) -> bool {
+        self.dropout > 0.0 && matches!(mode, Mode::Train { .. })
+    }
+
+    /// Appends dropout of an adapter's input, if there is any.
+    fn dropped(
         &self,
         builder: &mut ProgramBuilder,
         x: TensorId,
         matrices: &Matrices,
         mode: Mode,
     ) -> Result<TensorId, GraphError> {
-        let x = match mode {
+        match mode {
             Mode::Train { draw } if self.dropout > 0.0 => {
                 let key = DropoutKey { rate: self.dropout, site: draw * SITES + matrices.site };
-                builder.apply(Dropout { key }, &[x])?
+                builder.apply(Dropout { key }, &[x])
             }
-            _ => x,
-        };
-        let projected = builder.apply(Linear { layout: WeightLayout::OutIn, bias: false }, &[x, matrices.down])?;
-        builder.apply(Scale { factor: matrices.scale }, &[projected])
+            _ => Ok(x),
+        }
     }
+}
+
+/// Appends t = s·A x. `bounds`: those of the rows of each expert, if each has an A.
+fn low(
+    builder: &mut ProgramBuilder,
+    x: TensorId,
+    bounds: Option<TensorId>,
+    matrices: &Matrices,
+) -> Result<TensorId, GraphError> {
+    let projected = match bounds {
+        Some(bounds) => builder.apply(OF_EXPERTS, &[x, matrices.down, bounds])?,
+        None => builder.apply(Linear { layout: WeightLayout::OutIn, bias: false }, &[x, matrices.down])?,
+    };
+    builder.apply(Scale { factor: matrices.scale }, &[projected])
 }
 
 /// Takes the bias of a linear layer.
@@ -342,79 +430,4 @@ fn without_bias(node: &mut Node) -> Option<TensorId> {
         }
         _ => None,
     }
-}
-
-/// Declares the first matrix (rank, inputs); that of an embedding is transposed.
-fn declare_down(graph: &mut Graph, layer: &LinearLayer, rank: usize) -> TensorId {
-    let ([name, _], shape) = (layer.matrices(), [rank, layer.inputs]);
-    if layer.role != LayerRole::Embedding {
-        // PEFT draws A uniformly within 1/√inputs; this has the same variance.
-        let init = Init::Normal((3.0 * layer.inputs as f32).sqrt().recip());
-        return graph.parameter(name, &shape, init, true);
-    }
-    let elements = rank * layer.inputs;
-    let tensor = name.as_str().into();
-    let piece = StoredPiece { tensor, shape: shape.to_vec(), from: 0, at: 0, elements, is_transposed: true };
-    graph.pieces(name, &[layer.inputs, rank], Init::Zeros, true, vec![piece])
-}
-
-/// Declares the second matrix (outputs, rank). If the layer is a part of a layer in the files, so is the matrix.
-fn declare_up(graph: &mut Graph, parameter: &Parameter, layer: &LinearLayer, rank: usize) -> TensorId {
-    let [_, path] = layer.matrices();
-    if layer.role == LayerRole::Embedding {
-        // The first matrix is zero.
-        return graph.parameter(path, &[layer.outputs, rank], Init::Normal(1.0), true);
-    }
-    let (_, whole, from) = place(graph, parameter).expect("the layer is in one tensor");
-    if parameter.stored.is_empty() {
-        return graph.parameter(path, &[layer.outputs, rank], Init::Zeros, true);
-    }
-    let own = graph[parameter.tensor].ty.shape[0];
-    let piece = StoredPiece {
-        tensor: path.as_str().into(),
-        shape: vec![layer.outputs, rank],
-        from: from / whole[1] * rank,
-        at: 0,
-        elements: own * rank,
-        is_transposed: false,
-    };
-    graph.pieces(part_name(graph, parameter, &path), &[own, rank], Init::Zeros, true, vec![piece])
-}
-
-/// The name of a tensor of an adapter for a part of a layer.
-fn part_name(graph: &Graph, parameter: &Parameter, path: &str) -> String {
-    let name = &graph[parameter.tensor].name;
-    let part = name.rsplit_once(':').map_or("part", |(_, part)| part);
-    format!("{path}:{part}")
-}
-
-/// Declares the magnitudes of a layer. If it is a part of a layer in the files, so are they. Errors: `NoMagnitudes`.
-fn declare_magnitudes(
-    graph: &mut Graph,
-    parameter: &Parameter,
-    layer: &LinearLayer,
-    saved: &BTreeSet<String>,
-) -> Result<Magnitudes, GraphError> {
-    let refused = |because| GraphError::NoMagnitudes { module: layer.module.clone(), because };
-    let path = layer.magnitudes();
-    if let Some(because) = layer.role.lacks_magnitudes() {
-        return Err(refused(because));
-    }
-    if saved.contains(&layer.weight) {
-        return Err(refused("its weight is trained whole"));
-    }
-    let (_, whole, from) = place(graph, parameter).expect("the layer is in one tensor");
-    if parameter.stored.is_empty() {
-        return Ok(Magnitudes::declare(graph, parameter.tensor, layer.layout, path, vec![]));
-    }
-    let piece = StoredPiece {
-        tensor: path.as_str().into(),
-        shape: vec![layer.outputs],
-        from: from / whole[1],
-        at: 0,
-        elements: graph[parameter.tensor].ty.shape[0],
-        is_transposed: false,
-    };
-    let name = part_name(graph, parameter, &path);
-    Ok(Magnitudes::declare(graph, parameter.tensor, layer.layout, name, vec![piece]))
 }

@@ -47,11 +47,14 @@ pub enum GraphError {
         /// Why not.
         because: &'static str,
     },
-    /// Adapters have magnitudes, and dropout of their inputs.
+    /// Adapters of experts have dropout of their inputs.
     #[error(
-        "adapters with magnitudes (DoRA) can't have dropout: their frozen weights would read the dropped inputs again"
+        "the adapters of experts, `{layer}`, can't have dropout: the order of an expert's rows depends on the micro-batch"
     )]
-    DropsMagnitudes,
+    DropsRows {
+        /// The layer's name in the graph.
+        layer: String,
+    },
     /// A parameter to freeze does not exist.
     #[error("the model has no parameter `{name}`")]
     UnknownParameter {

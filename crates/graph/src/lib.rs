@@ -5,6 +5,7 @@
 
 mod adaptable;
 mod adapter_file;
+mod adapter_parameters;
 mod adapter_targets;
 mod adapters;
 mod embedding;

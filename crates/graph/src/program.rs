@@ -142,8 +142,9 @@ pub struct StoredPiece {
     pub at: usize,
     /// Number of its elements.
     pub elements: usize,
-    /// Whether the tensor in the files, which the piece is all of, is the transpose of the parameter.
-    pub is_transposed: bool,
+    /// If the tensor in the files, which the piece is all of, is the transpose of the parameter: the number of columns of
+    /// the parameter, as a matrix.
+    pub transposed: Option<usize>,
 }
 
 /// The tensors that training needs in addition to a parameter's weights.

@@ -96,8 +96,9 @@ fn joined(graph: &Graph, nodes: &[Node], result: TensorId, rows: usize) -> Optio
         let of = |ids: &[TensorId]| ids.iter().map(|id| slots[id]).collect();
         ops.push(ChainOp { op: node.op.clone(), inputs: of(&node.inputs), outputs: of(&node.outputs) });
     }
-    let has_rows = operands.iter().map(|&id| graph[id].role != Role::Weight).collect::<Vec<_>>();
-    let chain = Chain { ops, has_rows, results_with_rows: 1 };
+    // Norms of weights are neither weights nor have rows.
+    let has_rows = operands.iter().map(|&id| graph[id].role != Role::Weight && graph[id].ty.shape.len() > 1);
+    let chain = Chain { ops, has_rows: has_rows.collect(), results_with_rows: 1 };
     let types = operands.iter().map(|&id| &graph[id].ty).collect::<Vec<_>>();
     let extents = |id: TensorId| graph[id].ty.shape.iter().take(2).product::<usize>();
     let is_cut = extents(result) > rows && chain.is_differentiable(&types);

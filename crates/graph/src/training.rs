@@ -158,13 +158,10 @@ pub struct SampleShape {
     pub source: usize,
 }
 
-/// Builds a graph for training. Errors: `TooLong`, `BadConfig`, `UnknownParameter`, `NothingTrained`, `DropsMagnitudes`.
+/// Builds a graph for training. Errors: `TooLong`, `BadConfig`, `UnknownParameter`, `NothingTrained`, `DropsRows`.
 pub fn build_training(model: &ModelConfig, optimizer: &Optimizer, shape: &TrainShape) -> Result<Graph, GraphError> {
     model.validate()?;
     model.check_length(shape.seq_len.max(shape.target_len.unwrap_or(1)))?;
-    if shape.adapters.as_ref().is_some_and(|adapters| adapters.has_magnitudes && adapters.dropout > 0.0) {
-        return Err(GraphError::DropsMagnitudes);
-    }
     let mut graph = Graph::default();
     let weights = Adapted::declare(&mut graph, model, shape.adapters.as_ref())?;
     let longest = Lengths { tokens: shape.seq_len, target: shape.target_len };

@@ -13,7 +13,7 @@ pub fn check_tiles(exact_in_single: bool, results: impl Fn(&Case) -> Vec<Vec<u8>
     let all = Op::all_examples();
     let chains = all.into_iter().filter(|example| matches!(example.op, Op::ByRows(_) | Op::ByRowsGrad(_)));
     let chains = chains.collect::<Vec<_>>();
-    assert_eq!(chains.len(), 8);
+    assert_eq!(chains.len(), 10);
     for example in chains {
         let is_thin =
             example.inputs.iter().any(|(ty, _)| ty.shape.len() == 2 && ty.shape.iter().any(|&extent| extent < 32));

@@ -122,7 +122,7 @@ impl LinearWeights {
                     from: first * of_row,
                     at: 0,
                     elements: outputs * of_row,
-                    is_transposed: false,
+                    transposed: None,
                 };
                 graph.pieces(format!("{name}.{kind}:{part}"), shape, init, decay, vec![piece])
             };
@@ -165,7 +165,7 @@ impl LinearWeights {
                 from: 0,
                 at: expert * elements,
                 elements,
-                is_transposed: false,
+                transposed: None,
             });
             let name = format!("{list}.{}.{kind}", layer.name);
             graph.pieces(name, &[&[experts], shape].concat(), init, decay, pieces.collect())

@@ -10,8 +10,8 @@
 
 use super::chain::{Chain, ChainOp, Slot, Tile};
 use super::{
-    Access, Activation, Add, Example, Fill, Gated, Gelu, Io, Linear, LinearAdd, Nature, Op, Operation, RmsNorm, Scale,
-    Target, WeightLayout, accumulating,
+    Access, Activation, Add, ColumnScale, Example, Fill, Gated, Gelu, Io, Linear, LinearAdd, Nature, Op, Operation,
+    RmsNorm, Scale, Target, WeightLayout, accumulating,
 };
 use crate::{Backward, GraphError, TensorType, WeightCodes};
 use plimsoll_units::Bytes;
@@ -85,7 +85,10 @@ impl Operation for ByRows {
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let upstream = cx.upstream(0)?;
         let all = cx.inputs().to_vec();
-        let (with_rows, weights) = (0..all.len()).partition::<Vec<_>, _>(|&index| self.chain.has_rows[index]);
+        let constants = self.chain.constants();
+        let (with_rows, weights) = (0..all.len())
+            .filter(|index| !constants.contains(index))
+            .partition::<Vec<_>, _>(|&index| self.chain.has_rows[index]);
         let (with_rows, trained) =
             (with_rows.into_iter().filter(|&index| cx.wants(index)).collect::<Vec<_>>(), cx.trained(&weights));
         let wanted = with_rows.iter().chain(&trained).copied().collect::<BTreeSet<_>>();
@@ -106,7 +109,9 @@ impl Operation for ByRows {
 
     fn examples() -> Vec<Example> {
         let of_norms = [feed_forward([2, 8, 32], 64, 4), feed_forward([1, 11, 32], 32, 4)];
-        of_norms.into_iter().chain([adapted([1, 10, 32], 64, 8), end_of_block([1, 9, 32], 64, 4)]).collect()
+        let others =
+            [adapted([1, 10, 32], 64, 8), end_of_block([1, 9, 32], 64, 4), with_magnitudes([1, 10, 32], 64, 8)];
+        of_norms.into_iter().chain(others).collect()
     }
 }
 
@@ -151,7 +156,9 @@ impl Operation for ByRowsGrad {
                 unreachable!("the examples have the forward op")
             };
             let types = example.inputs.iter().map(|(ty, _)| ty).collect::<Vec<_>>();
-            let wanted = (0..types.len()).filter(|&index| trained || chain.has_rows[index]).collect::<BTreeSet<_>>();
+            let constants = chain.constants();
+            let is_wanted = |index: &usize| (trained || chain.has_rows[*index]) && !constants.contains(index);
+            let wanted = (0..types.len()).filter(is_wanted).collect::<BTreeSet<_>>();
             let gradient = |accumulate| chain.gradient(&types, &wanted, accumulate).expect("the chain has a gradient");
             let ((first, read), (further, _)) = (gradient(accumulate), gradient(true));
             let upstream = example.op.infer(&types).expect("the example is valid")[0].clone();
@@ -162,7 +169,7 @@ impl Operation for ByRowsGrad {
         };
         ByRows::examples()
             .into_iter()
-            .zip([[true, false], [true, true], [false, false], [true, false]])
+            .zip([[true, false], [true, true], [false, false], [true, false], [true, true]])
             .map(with)
             .collect()
     }
@@ -218,6 +225,25 @@ fn adapted(x: [usize; 3], width: usize, rows: usize) -> Example {
     let chain = Arc::new(Chain { ops, has_rows: vec![true, true, false, false, false], results_with_rows: 1 });
     let (other, down, up) = ([x[0], x[1], width], [4, x[2]], [width, 4]);
     Example::uniform(ByRows { chain, rows }, &[&x, &other, &[width, x[2]], &down, &up])
+}
+
+/// A linear layer whose adapter has magnitudes. The norms of its weight are an operand without a gradient.
+fn with_magnitudes(x: [usize; 3], width: usize, rows: usize) -> Example {
+    use Slot::{Inner, Operand, Result};
+    let layout = WeightLayout::OutIn;
+    let linear = Linear { layout, bias: false };
+    let ops = vec![
+        op(linear, &[Operand(0), Operand(1)], &[Inner(0)]),
+        op(linear, &[Operand(0), Operand(2)], &[Inner(1)]),
+        op(LinearAdd { layout }, &[Inner(0), Inner(1), Operand(3)], &[Inner(2)]),
+        op(ColumnScale { bias: false }, &[Inner(2), Operand(4), Operand(5)], &[Inner(3)]),
+        op(linear, &[Inner(3), Operand(6)], &[Result(0)]),
+    ];
+    let has_rows = vec![true, false, false, false, false, false, false];
+    let chain = Arc::new(Chain { ops, has_rows, results_with_rows: 1 });
+    let (up, down, columns) = ([width, 4], [4, x[2]], [width]);
+    Example::uniform(ByRows { chain, rows }, &[&x, &[width, x[2]], &down, &up, &columns, &columns, &[x[2], width]])
+        .fill(5, Fill::Positive)
 }
 
 /// Everything after attention in a block. The gradient of the sum is that of both its operands: a result that ops read.

@@ -38,7 +38,7 @@ pub struct ChainOp {
 pub struct Chain {
     /// The ops in the order of their execution.
     pub ops: Vec<ChainOp>,
-    /// For each operand, whether it has rows. The others are weights, which every tile reads whole.
+    /// For each operand, whether it has rows. The others are weights and norms of weights, which every tile reads whole.
     pub has_rows: Vec<bool>,
     /// Number of results with rows. The results after them are gradients of weights, to which every tile adds.
     pub results_with_rows: usize,
@@ -250,10 +250,20 @@ impl Chain {
         Some(Self { ops, has_rows, results_with_rows: self.results_with_rows })
     }
 
-    /// Whether all gradients of a chain with one result can be those of one node.
+    /// The operands that gradients take as constants: norms of weights.
+    pub fn constants(&self) -> BTreeSet<usize> {
+        let norm = |own: &ChainOp| match (&own.op, own.inputs.get(2)) {
+            (Op::ColumnScale(_), Some(&Slot::Operand(index))) => Some(index),
+            _ => None,
+        };
+        self.ops.iter().filter_map(norm).collect()
+    }
+
+    /// Whether the gradients of all operands of a chain with one result can be those of one node.
     pub(crate) fn is_differentiable(&self, operands: &[&TensorType]) -> bool {
-        let all = (0..operands.len()).collect();
-        self.infer("by_rows", operands).is_ok() && self.gradient(operands, &all, false).is_ok()
+        let constants = self.constants();
+        let wanted = (0..operands.len()).filter(|index| !constants.contains(index)).collect();
+        self.infer("by_rows", operands).is_ok() && self.gradient(operands, &wanted, false).is_ok()
     }
 
     /// The gradient of a chain with one result, for operands of these types. It computes the chain's own tensors again, as far as

@@ -72,6 +72,10 @@ impl Operation for ColumnScale {
         &[(0, 0)]
     }
 
+    fn is_by_rows(&self) -> bool {
+        true
+    }
+
     fn flops(&self, io: &Io) -> u64 {
         2 * io.outputs[0].elements() as u64
     }

@@ -112,7 +112,7 @@ impl From<GraphError> for Failure {
             GraphError::TooLong { positions, .. } => {
                 Self::bad_flag(message).hint(format!("use `--seq-len {positions}` or less"))
             }
-            GraphError::DropsMagnitudes => Self::bad_flag(message).hint("`--lora-dropout 0` turns it off"),
+            GraphError::DropsRows { .. } => Self::bad_flag(message).hint("`--lora-dropout 0` turns it off"),
             GraphError::NoMagnitudes { .. } => Self::bad_flag(message).hint("name other layers, or omit `--dora`"),
             GraphError::NothingTrained { .. } => {
                 Self::bad_input(message).hint("narrow `--freeze` to leave at least one parameter to train")

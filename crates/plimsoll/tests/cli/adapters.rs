@@ -310,7 +310,7 @@ fn adapters_with_magnitudes_are_trained_resumed_and_merged() {
     assert!(largest_difference(&adapted, &base) > 1e-2, "the adapters were trained");
 
     let flags = format!("{train} --name refused --max-steps 1");
-    sandbox.refused(&format!("{flags} --lora-dropout 0.1"), 2, &["can't have dropout", "`--lora-dropout 0`"]);
+    sandbox.must(&format!("{train} --name dropped --max-steps 1 --lora-dropout 0.1 --precision bf16"));
     sandbox.refused(
         &format!("{flags} --lora-targets wte"),
         2,
@@ -366,11 +366,11 @@ fn llama(is_tied: bool) -> String {
     config.replace("TIED", &is_tied.to_string())
 }
 
-/// Trains adapters of these layers over weights in `runs/base-NAME`, in one run, `NAME-whole`, and in two, whose files are the
-/// same; and returns the shapes of the tensors in the adapters' file.
-fn trained_in_parts(sandbox: &Sandbox, name: &str, is_tied: bool, more: &str) -> BTreeMap<String, Vec<usize>> {
+/// Trains adapters of a model's layers over weights in `runs/base-NAME`, in one run, `NAME-whole`, and in two, whose files are
+/// the same; and returns the shapes of the tensors in the adapters' file.
+fn trained_in_parts(sandbox: &Sandbox, name: &str, config: &str, more: &str) -> BTreeMap<String, Vec<usize>> {
     sandbox.write("text.txt", "ships are loaded to their line. ".repeat(60));
-    sandbox.write(&format!("{name}/config.json"), llama(is_tied));
+    sandbox.write(&format!("{name}/config.json"), config);
     let model = format!("--tokenizer bytes --model {name}/config.json");
     sandbox.must(&format!("train {DATA} {model} --name base-{name} --max-steps 2"));
     let flags = "--method lora --lora-rank 3 --ema 0.9 --learning-rate 0.02 --scheduler constant --precision bf16";
@@ -407,7 +407,7 @@ fn double_the_weight(path: &Path) {
 fn an_adapter_of_an_embedding_is_trained_resumed_and_merged() {
     let sandbox = Sandbox::new();
     for (name, is_tied) in [("untied", false), ("tied", true)] {
-        let shapes = trained_in_parts(&sandbox, name, is_tied, "--lora-targets embed_tokens,q_proj");
+        let shapes = trained_in_parts(&sandbox, name, &llama(is_tied), "--lora-targets embed_tokens,q_proj");
         let shape = |end: &str| &shapes[&format!("base_model.model.model.embed_tokens.lora_embedding_{end}")];
         assert_eq!([shape("A"), shape("B")], [&[3, 256], &[32, 3]], "the layout of PEFT");
         let adapted = logits(&sandbox, &format!("runs/{name}-whole"), "");
@@ -426,7 +426,7 @@ fn an_adapter_of_the_output_head_is_trained_resumed_and_merged() {
         [("untied", false, "lm_*"), ("tied", true, "lm_head,q_proj"), ("both", true, "lm_head,embed_tokens")]
     {
         let more = format!("--lora-dropout 0.1 --lora-targets {targets}");
-        let of_adapters = trained_in_parts(&sandbox, name, is_tied, &more);
+        let of_adapters = trained_in_parts(&sandbox, name, &llama(is_tied), &more);
         let shape = |end: &str| &of_adapters[&format!("base_model.model.lm_head.lora_{end}.weight")];
         assert_eq!([shape("A"), shape("B")], [&[3, 32], &[256, 3]], "the layout of PEFT");
         let adapted = logits(&sandbox, &format!("runs/{name}-whole"), "");
@@ -480,6 +480,61 @@ fn an_adapter_of_the_output_head_is_trained_resumed_and_merged() {
         2,
         &["does not fit `lm_head`"],
     );
+}
+
+#[test]
+fn adapters_of_experts_are_trained_resumed_merged_and_exported() {
+    let sandbox = Sandbox::new();
+    let config = |more: &str| {
+        format!(
+            r#"{{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
+            "num_experts_per_tok": 2, "vocab_size": 256, "max_position_embeddings": 64, {more}}}"#
+        )
+    };
+    let of_qwen = r#""model_type": "qwen3_moe", "num_experts": 3, "moe_intermediate_size": 24, "intermediate_size": 48, "norm_topk_prob": true"#;
+    let of_gpt_oss = r#""model_type": "gpt_oss", "num_local_experts": 3, "intermediate_size": 24"#;
+    let list = "base_model.model.model.layers.0.mlp.experts";
+    let of_each: &[(&str, [usize; 2])] = &[
+        ("0.gate_proj.lora_A", [3, 32]),
+        ("2.gate_proj.lora_B", [24, 3]),
+        ("1.down_proj.lora_A", [3, 24]),
+        ("1.down_proj.lora_B", [32, 3]),
+    ];
+    let stacked: &[(&str, [usize; 2])] =
+        &[("base_layer.lora_A", [9, 32]), ("base_layer.lora_B", [48, 9]), ("lora_A", [9, 24]), ("lora_B", [32, 9])];
+    for (name, config, targets, expected, count) in [
+        ("qwen", config(of_qwen), "q_proj,gate_proj,up_proj,down_proj", of_each, 20),
+        ("gpt-oss", config(of_gpt_oss), "experts.*", stacked, 4),
+    ] {
+        let of_adapters = trained_in_parts(&sandbox, name, &config, &format!("--lora-targets {targets}"));
+        for (end, shape) in expected {
+            assert_eq!(of_adapters[&format!("{list}.{end}.weight")], shape, "the layout of PEFT");
+        }
+        assert_eq!(of_adapters.len(), count);
+        let adapted = logits(&sandbox, &format!("runs/{name}-whole"), "");
+        assert!(largest_difference(&adapted, &logits(&sandbox, &format!("runs/base-{name}"), "")) > 1e-2);
+        // The adapters are continued.
+        let more = format!("--init runs/{name}-whole/model --max-steps 1 --learning-rate 1e-30 --precision bf16");
+        sandbox.must(&format!("train {DATA} {more} --name {name}-on"));
+        assert_eq!(logits(&sandbox, &format!("runs/{name}-on"), ""), adapted);
+        sandbox.must(&format!("merge --checkpoint runs/{name}-whole --out {name}-merged --device cpu"));
+        assert!(largest_difference(&adapted, &logits(&sandbox, &format!("{name}-merged"), "")) < 1e-5);
+    }
+    sandbox.must("export --checkpoint runs/qwen-whole --gguf F32 --out adapters.gguf");
+    let exported = fs::read(sandbox.path("adapters.gguf")).expect("a file");
+    let has = |name: &str| exported.windows(name.len()).any(|part| part == name.as_bytes());
+    assert!(has("blk.0.ffn_gate_exps.weight.lora_a") && has("blk.0.ffn_down_exps.weight.lora_b"));
+    let export = "export --checkpoint runs/gpt-oss-whole --gguf F32 --out adapters.gguf";
+    sandbox.refused(export, 4, &["is not one layer there", "plimsoll merge"]);
+    // All linear layers are those that every token passes.
+    let train = format!("train {DATA} --init runs/base-qwen/model --method lora --lora-rank 2 --max-steps 1");
+    sandbox.must(&format!("{train} --name usual"));
+    let usual = shapes(&file(&sandbox, "usual", 1, "adapter_model.safetensors"));
+    assert!(!usual.is_empty() && usual.keys().all(|name| !name.contains("experts")));
+    sandbox.refused(&format!("{train} --dora --lora-targets up_proj"), 2, &["it is a layer of experts"]);
+    let dropout = format!("{train} --lora-targets up_proj --lora-dropout 0.1");
+    sandbox.refused(&dropout, 2, &["`model.layers.0.mlp.experts.up_proj`, can't have dropout", "`--lora-dropout 0`"]);
+    sandbox.refused(&format!("{train} --lora-targets experts.1.up_proj"), 2, &["`experts.1.up_proj` matches no layer"]);
 }
 
 /// GPT-2's embedding and head have one weight in every program.

@@ -69,7 +69,7 @@ pub(super) fn pieces(engine: &Engine, parameter: &Parameter) -> Vec<StoredPiece>
     let shape = parameter.shape(&engine.plan()[parameter.tensor].ty).to_vec();
     let elements = shape.iter().product();
     let tensor = engine.name(parameter.tensor).into();
-    vec![StoredPiece { tensor, shape, from: 0, at: 0, elements, is_transposed: false }]
+    vec![StoredPiece { tensor, shape, from: 0, at: 0, elements, transposed: None }]
 }
 
 /// The transpose of a matrix with this many columns.
@@ -105,8 +105,7 @@ fn stored<'p>(
     let mut all: Vec<Content> = Vec::new();
     let mut places = HashMap::new();
     for (parameter, tensor, remainder) in tensors {
-        for StoredPiece { tensor: name, shape, from, at, elements, is_transposed } in pieces(engine, parameter) {
-            let transposed = is_transposed.then_some(shape[0]);
+        for StoredPiece { tensor: name, shape, from, at, elements, transposed } in pieces(engine, parameter) {
             let name = if engine.is_adapted() { adapter_name(&name).into() } else { name };
             let place = *places.entry(name.clone()).or_insert_with(|| {
                 all.push(Content { name: name.to_string(), shape, parts: vec![] });

@@ -54,7 +54,8 @@ pub fn restore(engine: &mut Engine, path: &Path) -> Result<(), TrainError> {
                     for part in &content.parts {
                         let range = part.bytes(engine);
                         let (own, others) = rest.split_at(range.len());
-                        let turned = part.transposed.map(|_| transposed_bytes(own, content.shape[1], dtype));
+                        let turned =
+                            part.transposed.map(|columns| transposed_bytes(own, part.elements[1] / columns, dtype));
                         engine.write_part(part.tensor, range.start as u64, turned.as_deref().unwrap_or(own))?;
                         rest = others;
                     }
@@ -193,7 +194,7 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign:
     let names = all.iter().map(|read| read.name(engine)).collect::<Vec<_>>();
     hand_out(archive, &names, foreign, |index, stored, view| {
         let path = archive.file_of(stored);
-        let (parameter, StoredPiece { shape, from, at, elements, is_transposed, .. }) = match &all[index] {
+        let (parameter, StoredPiece { shape, from, at, elements, transposed, .. }) = match &all[index] {
             Read::Weights(parameter, piece) => (parameter, piece),
             Read::Coded(tensor) => {
                 let ty = engine.plan()[*tensor].ty.clone();
@@ -218,8 +219,8 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign:
         if view.shape() != shape {
             return Err(wrong(path, stored, format!("F32 {shape:?}"), view).into());
         }
-        if *is_transposed {
-            let turned = transposed_bytes(view.data(), shape[1], dtype);
+        if let Some(columns) = transposed {
+            let turned = transposed_bytes(view.data(), elements / columns, dtype);
             return engine.fill_parameter(parameter, 0, dtype, &turned);
         }
         let size = dtype.size_bytes() as usize;

@@ -5,6 +5,7 @@ mod power;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod adapters;
 mod allocations;
 mod base_weights;
 mod bitsandbytes;

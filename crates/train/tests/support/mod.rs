@@ -120,7 +120,19 @@ pub fn encoders() -> Vec<(&'static str, Setup)> {
     ]
 }
 
-/// Runs of adapters: on preferences, with magnitudes, and of output heads; and on preferences without a reference, of all
+const QWEN3_MOE: &str = r#"{
+    "model_type": "qwen3_moe", "vocab_size": 256, "hidden_size": 24, "intermediate_size": 40, "moe_intermediate_size": 16,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_experts": 4,
+    "num_experts_per_tok": 2, "max_position_embeddings": 48, "initializer_range": 0.1
+}"#;
+
+const GPT_OSS: &str = r#"{
+    "model_type": "gpt_oss", "vocab_size": 256, "hidden_size": 24, "intermediate_size": 16, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2,
+    "max_position_embeddings": 48, "initializer_range": 0.1
+}"#;
+
+/// Runs of adapters: of experts, on preferences, with magnitudes, and of output heads; and on preferences without a reference, of all
 /// weights.
 pub fn adapted() -> Vec<(&'static str, Setup)> {
     let config = r#"{
@@ -146,11 +158,14 @@ pub fn adapted() -> Vec<(&'static str, Setup)> {
     let without = on_preferences(odds, None);
     let linear = known.filter(|layer| layer.role == LayerRole::Inner);
     let layers = linear.map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
-    // The head is trained whole, so that a random model learns something.
     let saved = ["lm_head.weight".to_owned()].into();
-    let adapters = Some(Adapters { layers, saved, has_magnitudes: true, ..Adapters::default() });
+    let adapters = Adapters { layers, saved, has_magnitudes: true, ..Adapters::default() };
     let objective = Objective { embedding_noise: Some(5.0), ..Objective::default() };
-    let shape = TrainShape { adapters, objective, ..plain.shape.clone() };
+    let with_magnitudes = |dropout, objective| {
+        let adapters = Some(Adapters { dropout, ..adapters.clone() });
+        let shape = TrainShape { adapters, objective, ..plain.shape.clone() };
+        Setup { model: model.clone(), shape, ..plain.clone() }
+    };
     let of_head = |model: ModelConfig, r_drop| {
         let layers = model.adaptable_layers().expect("a sensible model").into_iter();
         let layers =
@@ -162,13 +177,26 @@ pub fn adapted() -> Vec<(&'static str, Setup)> {
         let setup = Setup { model, shape, ..plain.clone() };
         if setup.model.takes_pairs() { setup.with_rows() } else { setup }
     };
+    let of_experts = |config: &str, targets: [&str; 2]| {
+        let model = ModelConfig::from_json(config).expect("a sensible model");
+        let layers = model.adaptable_layers().expect("a sensible model").into_iter();
+        let layers = layers.filter(|layer| targets.iter().any(|end| layer.module.ends_with(end)));
+        let layers = layers.map(|layer| (layer.module, Adapter { rank: 3, scale: 2.0 })).collect();
+        // The head is trained whole, so that a random model learns something.
+        let saved = ["lm_head.weight".to_owned()].into();
+        let adapters = Some(Adapters { layers, saved, ..Adapters::default() });
+        Setup { model, shape: TrainShape { adapters, ..plain.shape.clone() }, ..plain.clone() }
+    };
     vec![
+        ("Qwen3-MoE with adapters of its experts", of_experts(QWEN3_MOE, ["experts.*.up_proj", "experts.*.down_proj"])),
+        ("gpt-oss with adapters of its experts", of_experts(GPT_OSS, ["gate_up_proj", "v_proj"])),
         ("T5 with adapters of its tied head", of_head(tiny_t5("relu"), None)),
         ("Llama with R-Drop and an adapter of its head", of_head(model.clone(), Some(1.0))),
         ("Llama on preferences", with_reference),
         ("Llama on judged answers", judged),
         ("Llama on preferences without a reference", without),
-        ("Llama with magnitudes", Setup { model, shape, ..plain }),
+        ("Llama with magnitudes", with_magnitudes(0.0, objective)),
+        ("Llama with magnitudes and dropout", with_magnitudes(0.3, Objective::default())),
     ]
 }
 

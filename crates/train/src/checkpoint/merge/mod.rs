@@ -21,7 +21,7 @@ use plimsoll_exec::converted;
 use plimsoll_files::Disk;
 use plimsoll_graph::models::ModelConfig;
 use plimsoll_graph::ops::WeightLayout;
-use plimsoll_graph::{Adapter, Adapters, Graph, GraphError, LinearLayer};
+use plimsoll_graph::{Adapter, Adapters, Graph, GraphError, LayerRole, LinearLayer};
 use plimsoll_units::Bytes;
 use safetensors::tensor::TensorView;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -57,7 +57,7 @@ struct Copied {
 /// What happens to a tensor.
 enum Change {
     /// The product of an adapter's matrices is added to it, and with magnitudes each output gets its own.
-    Added { layer: LinearLayer, adapter: Adapter, codes: Vec<CodedPart>, has_magnitudes: bool },
+    Added { layer: LinearLayer, adapter: Adapter, matrices: [String; 2], codes: Vec<CodedPart>, has_magnitudes: bool },
     /// A tensor of the adapters' file, which was trained whole, replaces it.
     Replaced { by: String },
 }
@@ -70,8 +70,8 @@ enum Changed<'m> {
 
 impl Merge {
     /// Opens adapters and the weights below them, and compares their names and shapes. `folder` has the adapters' file, and with
-    /// `averaged` that of their averages, which then take the place of the adapters. Where the graph of the model has parameters in codes, adapters are added to
-    /// the decoded values.
+    /// `averaged` that of their averages, which then take the place of the adapters. Where the graph of the model has parameters
+    /// in codes, adapters are added to the decoded values.
     /// Errors: those of reading weights.
     pub fn open(
         model: &ModelConfig,
@@ -99,24 +99,8 @@ impl Merge {
             if shares && !untied::can_have_own_head(model) {
                 return Err(CheckpointError::TiedAdapter { path: file, module: module.clone() });
             }
-            // Several layers of the graph may be parts of one tensor; a head may have the weight of another module.
-            let tensor = if shares { layer.weight.clone() } else { format!("{module}.weight") };
-            let stored = merge.stored(&tensor, &names)?;
-            merge.check_weight(&stored, &weight_shape(&layer))?;
-            let [down, up] = layer.matrices();
-            merge.check(&merge.adapters, &down, &[adapter.rank, layer.inputs])?;
-            merge.check(&merge.adapters, &up, &[layer.outputs, adapter.rank])?;
-            if adapters.has_magnitudes {
-                merge.check(&merge.adapters, &layer.magnitudes(), &[layer.outputs])?;
-            }
-            let codes = coded_parts(graph, &tensor);
-            let has_magnitudes = adapters.has_magnitudes;
-            let role = layer.role;
-            let change = Change::Added { layer, adapter, codes, has_magnitudes };
-            if shares {
-                merge.untie(&tensor, stored, role, change);
-            } else {
-                merge.changes.insert(stored, change);
+            for layer in layer.in_files() {
+                merge.add(graph, &names, adapters, (layer, adapter), shares)?;
             }
         }
         for name in &adapters.saved {
@@ -136,6 +120,41 @@ impl Merge {
             merge.changes.insert(stored, Change::Replaced { by });
         }
         Ok(merge)
+    }
+
+    /// Adds an adapter to the weight of its layer, which it may share with another module. Errors: a tensor is missing, or has
+    /// another shape.
+    fn add(
+        &mut self,
+        graph: &Graph,
+        of_model: &HashSet<&str>,
+        adapters: &Adapters,
+        (layer, adapter): (LinearLayer, Adapter),
+        shares: bool,
+    ) -> Result<(), CheckpointError> {
+        // Several layers of the graph may be parts of one tensor; a head may have the weight of another module.
+        let tensor = match shares || layer.is_stacked() {
+            true => layer.weight.clone(),
+            false => format!("{}.weight", layer.module),
+        };
+        let stored = self.stored(&tensor, of_model)?;
+        self.check_weight(&stored, &weight_shape(&layer))?;
+        let matrices = adapters.matrices(&layer);
+        let experts = if let LayerRole::Experts(count) = layer.role { count } else { 1 };
+        self.check(&self.adapters, &matrices[0], &[experts * adapter.rank, layer.inputs])?;
+        self.check(&self.adapters, &matrices[1], &[layer.outputs, adapter.rank * experts])?;
+        if adapters.has_magnitudes {
+            self.check(&self.adapters, &layer.magnitudes(), &[layer.outputs])?;
+        }
+        let codes = coded_parts(graph, &tensor);
+        let role = layer.role;
+        let change = Change::Added { layer, adapter, matrices, codes, has_magnitudes: adapters.has_magnitudes };
+        if shares {
+            self.untie(&tensor, stored, role, change);
+        } else {
+            self.changes.insert(stored, change);
+        }
+        Ok(())
     }
 
     /// Size of the merged files.
@@ -260,9 +279,9 @@ impl Merge {
                 let other = self.adapters.view(by)?;
                 return Ok(Changed::Bytes(converted(other.data(), dtype_of(&other), dtype).into_owned()));
             }
-            Some(Change::Added { layer, adapter, codes, has_magnitudes }) => {
+            Some(Change::Added { layer, adapter, matrices, codes, has_magnitudes }) => {
                 let magnitudes = if *has_magnitudes { Some(self.magnitudes(layer)?) } else { None };
-                (&codes[..], Some(self.product(layer, *adapter)?), magnitudes)
+                (&codes[..], Some(self.product(layer, *adapter, matrices)?), magnitudes)
             }
             None => (&[][..], None, None),
         };
@@ -271,7 +290,10 @@ impl Merge {
                 let weight = Quantized::find(&self.weights, name, shape)?.expect("it was found before");
                 (*shape, Source::Codes(weight))
             }
-            None => ([view.shape()[0], view.shape()[1]], Source::Floats(view.data(), dtype)),
+            None => {
+                let (columns, rows) = view.shape().split_last().expect("changed tensors are matrices");
+                ([rows.iter().product(), *columns], Source::Floats(view.data(), dtype))
+            }
         };
         Ok(Changed::Matrix(Box::new(Matrix { name, shape, source, dtype, codes, product, magnitudes })))
     }
@@ -284,14 +306,26 @@ impl Merge {
     }
 
     /// The product of an adapter's matrices, in the layout of its layer.
-    fn product(&self, layer: &LinearLayer, adapter: Adapter) -> Result<Product, CheckpointError> {
+    fn product(
+        &self,
+        layer: &LinearLayer,
+        adapter: Adapter,
+        [down, up]: &[String; 2],
+    ) -> Result<Product, CheckpointError> {
         let values = |view: TensorView| floats(view.data(), dtype_of(&view).expect("matrices were checked"));
-        let [down, up] = layer.matrices();
-        let (down, up) = (values(self.adapters.view(&down)?), values(self.adapters.view(&up)?));
-        let (left, right) = match layer.layout {
-            WeightLayout::OutIn => (up, down),
-            WeightLayout::InOut => (transposed(&down, layer.inputs), transposed(&up, adapter.rank)),
+        let (down, up) = (values(self.adapters.view(down)?), values(self.adapters.view(up)?));
+        let LayerRole::Experts(count) = layer.role else {
+            let (left, right) = factors(layer.layout, [&down, &up], [layer.inputs, adapter.rank]);
+            return Ok(Product { left, right, rank: adapter.rank, scale: adapter.scale });
         };
+        // B of all experts is (outputs, rank, E).
+        let up = transposed(&up, count);
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        for (down, up) in down.chunks_exact(down.len() / count).zip(up.chunks_exact(up.len() / count)) {
+            let of_expert = factors(layer.layout, [down, up], [layer.inputs, adapter.rank]);
+            left.extend(of_expert.0);
+            right.extend(of_expert.1);
+        }
         Ok(Product { left, right, rank: adapter.rank, scale: adapter.scale })
     }
 
@@ -321,6 +355,14 @@ impl Merge {
     }
 }
 
+/// The factors of an adapter's product in the layout of its layer, of A and B.
+fn factors(layout: WeightLayout, [down, up]: [&[f32]; 2], [inputs, rank]: [usize; 2]) -> (Vec<f32>, Vec<f32>) {
+    match layout {
+        WeightLayout::OutIn => (up.to_vec(), down.to_vec()),
+        WeightLayout::InOut => (transposed(down, inputs), transposed(up, rank)),
+    }
+}
+
 /// The name of a tensor of the model in the files of the weights; `None` if they lack it.
 fn stored_name(weights: &Archive, name: &str, of_model: &HashSet<&str>) -> Option<String> {
     let found = candidates(name, of_model).find(|candidate| weights.has(candidate));
@@ -332,10 +374,14 @@ fn bad(path: &Path, error: &GraphError) -> CheckpointError {
 }
 
 /// The shape of a layer's weight in the files.
-fn weight_shape(layer: &LinearLayer) -> [usize; 2] {
-    match layer.layout {
+fn weight_shape(layer: &LinearLayer) -> Vec<usize> {
+    let of_matrix = match layer.layout {
         WeightLayout::OutIn => [layer.outputs, layer.inputs],
         WeightLayout::InOut => [layer.inputs, layer.outputs],
+    };
+    match layer.role {
+        LayerRole::Experts(count) => [&[count][..], &of_matrix].concat(),
+        LayerRole::Embedding | LayerRole::Inner | LayerRole::Head => of_matrix.to_vec(),
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn floats(bytes: &[u8], dtype: DType) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)).collect()
 }
 
-/// scale · left · right: (rows, rank) and (rank, columns).
+/// scale · left · right: (rows, rank) and (rank, columns), of experts one below the other.
 pub(super) struct Product {
     pub(super) left: Vec<f32>,
     pub(super) right: Vec<f32>,
@@ -56,8 +56,10 @@ impl Product {
     /// Adds one of its rows.
     fn add_row(&self, row: usize, to: &mut [f32]) {
         let mut sum = vec![0.0_f32; to.len()];
-        for (&factor, right) in self.left[row * self.rank..][..self.rank].iter().zip(self.right.chunks_exact(to.len()))
-        {
+        let experts = self.right.len() / (self.rank * to.len());
+        let expert = row * experts / (self.left.len() / self.rank);
+        let right = self.right[expert * self.rank * to.len()..].chunks_exact(to.len());
+        for (&factor, right) in self.left[row * self.rank..][..self.rank].iter().zip(right) {
             sum.iter_mut().zip(right).for_each(|(sum, value)| *sum += factor * value);
         }
         to.iter_mut().zip(sum).for_each(|(value, sum)| *value += self.scale * sum);
