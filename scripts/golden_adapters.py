@@ -21,6 +21,8 @@ contains `adapters`, PEFT's adapter_config.json, in addition. Both matrices of a
     adapters_experts     a layer of a Qwen3-MoE and its experts, each of which has its adapters. PEFT reads such files, which it
                      wrote for transformers 4, but merges gate_proj and up_proj into one adapter of twice the rank; so torch adds
                      the products to the weights here, as PEFT does for experts
+    adapters_fused   the same, with adapters that PEFT makes with transformers 5, which has gate_proj and up_proj of all experts in
+                     one tensor
     adapters_stacked     a layer of a gpt-oss and its experts, whose weights are stacked
     adapters_t5      layers of the encoder and of the decoder, with the factor for stable ranks
 
@@ -30,6 +32,7 @@ The committed values were made with torch 2.15.0, transformers 5.24.0 and peft 0
 """
 
 import copy
+import functools
 import json
 import tempfile
 from pathlib import Path
@@ -240,19 +243,25 @@ def experts():
     return tensors, config, json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": targets}, indent=1)
 
 
-def stacked():
-    model = golden_decoders.tiny("gpt_oss")
+def of_parameters(family: str, std: float, targets: list[str], **settings):
+    model = golden_decoders.tiny(family)
     config = golden.config_json(model)
-    model = with_adapters(
-        model,
-        0.35,
-        r=3,
-        lora_alpha=4,
-        target_modules=["v_proj"],
-        target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
-        task_type="CAUSAL_LM",
-    )
+    stored_one_by_one = functools.partial(golden.stored, copy.copy(model))
+    model = with_adapters(model, std, r=3, lora_alpha=4, target_modules=targets, task_type="CAUSAL_LM", **settings)
+    # PEFT's names of parameters of the model are those in its files.
+    model.stored = lambda name: [
+        (stored, of) for peft, _ in golden.stored_by_peft(name) for stored, of in stored_one_by_one(peft)
+    ]
     return golden_decoders.golden_tensors(model), config, adapter_json(model)
+
+
+def fused():
+    return of_parameters("qwen3_moe", 0.25, ["q_proj", "gate_proj", "up_proj", "down_proj"])
+
+
+def stacked():
+    experts = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+    return of_parameters("gpt_oss", 0.35, ["v_proj"], target_parameters=experts)
 
 
 def gpt2():
@@ -285,5 +294,5 @@ def t5():
 if __name__ == "__main__":
     makers = {"llama": llama, "gpt2": gpt2, "phi3": phi3, "embedding": embedding, "tied": tied, "plus": plus, "t5": t5}
     makers |= {"head": head, "head_tied": head_tied, "dora": dora, "dora_gpt2": dora_gpt2, "dora_phi3": dora_phi3}
-    makers |= {"experts": experts, "stacked": stacked}
+    makers |= {"experts": experts, "fused": fused, "stacked": stacked}
     golden.write_models(__file__, {f"adapters_{name}": make for name, make in makers.items()})

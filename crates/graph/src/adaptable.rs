@@ -43,6 +43,8 @@ pub struct LinearLayer {
     pub inputs: usize,
     /// Number of its outputs; of the whole layer in the files if this is a part of it.
     pub outputs: usize,
+    /// The first of those outputs that are its own.
+    pub first: usize,
     /// The layout of its weight.
     pub layout: WeightLayout,
     /// What it is in the model.
@@ -147,11 +149,12 @@ impl ModelConfig {
             WeightLayout::OutIn => (shape[1], shape[0]),
         };
         let layer = |parameter: &Parameter, layout, role| {
-            let (name, shape, _) = place(&graph, parameter)?;
+            let (name, shape, from) = place(&graph, parameter)?;
             let (inputs, outputs) = extents(layout, &shape);
+            let first = from / shape[1];
             let weight = graph[parameter.tensor].name.to_string();
             let module = name.strip_suffix(WEIGHT)?.to_owned();
-            Some(LinearLayer { weight, module, inputs, outputs, layout, role })
+            Some(LinearLayer { weight, module, inputs, outputs, first, layout, role })
         };
         let of_experts = |parameter: &Parameter, layout| {
             let tensor = &graph[parameter.tensor];
@@ -161,7 +164,7 @@ impl ModelConfig {
                 None => tensor.name.to_string(),
             };
             let role = LayerRole::Experts(tensor.ty.shape[0]);
-            Some(LinearLayer { weight: tensor.name.to_string(), module, inputs, outputs, layout, role })
+            Some(LinearLayer { weight: tensor.name.to_string(), module, inputs, outputs, first: 0, layout, role })
         };
         let inner = graph.parameters.iter().filter_map(|parameter| {
             let (layout, is_of_experts) = *layouts.get(&parameter.tensor)?;
@@ -180,6 +183,30 @@ impl ModelConfig {
             Some(LinearLayer { module, ..head })
         });
         Ok(inner.chain(head).collect())
+    }
+
+    /// The layers of experts that have a tensor each in the model's files, as `transformers` 5 has them: stacked, with the gate and
+    /// the layer that it multiplies in one, of which two layers of the graph are parts. PEFT writes adapters of these.
+    /// Errors: `BadConfig`.
+    pub fn fused_layers(&self) -> Result<Vec<LinearLayer>, GraphError> {
+        let layers = self.adaptable_layers()?.into_iter().filter(|layer| layer.module.contains(EACH_EXPERT));
+        let layers = layers.collect::<Vec<_>>();
+        let list = |layer: &LinearLayer| layer.module.split_once(EACH_EXPERT).map(|(list, _)| list.to_owned());
+        let of_lists = layers.chunk_by(|a, b| list(a) == list(b));
+        let fused = of_lists.filter_map(|of_list| match of_list {
+            [gate, up, down] => {
+                let list = list(gate)?.replace(".block_sparse_moe.", ".mlp.");
+                let outputs = gate.outputs + up.outputs;
+                let gate_up = |layer: &LinearLayer, first| {
+                    let module = format!("{list}.gate_up_proj");
+                    LinearLayer { module, outputs, first, ..layer.clone() }
+                };
+                let down = LinearLayer { module: format!("{list}.down_proj"), ..down.clone() };
+                Some([gate_up(gate, 0), gate_up(up, gate.outputs), down])
+            }
+            _ => None,
+        });
+        Ok(fused.flatten().collect())
     }
 }
 
@@ -224,7 +251,7 @@ mod tests {
             let (module, weight) = ("lm_head".to_owned(), weight.to_owned());
             let (layout, role) = (WeightLayout::OutIn, LayerRole::Head);
             assert_eq!(head.has_own_weight(), !is_tied);
-            assert_eq!(head, LinearLayer { weight, module, inputs: 8, outputs: 20, layout, role });
+            assert_eq!(head, LinearLayer { weight, module, inputs: 8, outputs: 20, first: 0, layout, role });
             assert_eq!(Adapters::default().matrices(&head)[0], "base_model.model.lm_head.lora_A.weight");
             let usual = AdapterSettings { rank: 2, ..AdapterSettings::default() };
             let adapters = Adapters::of(&model, &usual).expect("layers");

@@ -46,6 +46,19 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("megatron_config", &[]),
 ];
 
+/// The name in a pattern of names, and the alpha of the layers that it matches. Errors: it is no name, or the alpha no number.
+fn alpha_of<'p>(pattern: &'p str, alpha: &Value) -> Result<(&'p str, f64), AdapterFileError> {
+    let name = plain(pattern);
+    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || "._*".contains(c));
+    let found = alpha.as_f64().filter(|_| is_name).map(|alpha| (name, alpha));
+    found.ok_or_else(|| bad("alpha_pattern", format!("has `{pattern}`: {alpha}, not the name of a layer and a number")))
+}
+
+/// The name in a pattern of names. PEFT writes those of fused experts as expressions.
+fn plain(pattern: &str) -> &str {
+    pattern.strip_prefix(r".*\.").unwrap_or(pattern)
+}
+
 /// Settings of an `adapter_config.json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdapterFile {
@@ -143,7 +156,7 @@ impl AdapterFile {
         let Some(name) = own.into_iter().nth(depth) else { return Ok(None) };
         let module = format!("{list}.{name}");
         let ranks = self.keys.get("rank_pattern").and_then(Value::as_object);
-        let of_pattern = ranks.into_iter().flatten().find(|(key, _)| is_named(&module, key));
+        let of_pattern = ranks.into_iter().flatten().find(|(key, _)| is_named(&module, plain(key)));
         let rank = of_pattern.map(|(_, rank)| rank).or_else(|| self.keys.get("r"));
         match rank.and_then(Value::as_u64).and_then(|rank| usize::try_from(rank).ok()).filter(|rank| *rank > 0) {
             Some(rank) => Ok(Some((module, rank))),
@@ -161,17 +174,7 @@ impl AdapterFile {
     /// Alphas of single layers.
     fn alphas(&self) -> Result<BTreeMap<&str, f64>, AdapterFileError> {
         let Some(Value::Object(patterns)) = self.keys.get("alpha_pattern") else { return Ok(BTreeMap::new()) };
-        let read = |(key, value): (_, &Value)| {
-            let is_name = |c: char| c.is_ascii_alphanumeric() || "._*".contains(c);
-            let key: &String = key;
-            match value.as_f64().filter(|_| key.chars().all(is_name)) {
-                Some(alpha) => Ok((key.as_str(), alpha)),
-                None => {
-                    Err(bad("alpha_pattern", format!("has `{key}`: {value}, not the name of a layer and a number")))
-                }
-            }
-        };
-        patterns.iter().map(read).collect()
+        patterns.iter().map(|(pattern, value)| alpha_of(pattern, value)).collect()
     }
 }
 
@@ -225,9 +228,9 @@ impl Adapters {
 
     /// The names of adapted tensors of stacked experts, which are no modules in PEFT.
     fn stacked(&self, model: &ModelConfig) -> Vec<String> {
-        let known = model.adaptable_layers().unwrap_or_default().into_iter();
+        let known = [model.adaptable_layers(), model.fused_layers()].into_iter().flat_map(Result::unwrap_or_default);
         let stacked = known.filter(|layer| layer.is_stacked() && self.layers.contains_key(&layer.module));
-        stacked.map(|layer| layer.module).collect()
+        stacked.map(|layer| layer.module).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// Names that match the adapters' layers and no other: the last parts of their names if these do.

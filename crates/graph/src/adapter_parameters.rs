@@ -1,19 +1,13 @@
 //! The parameters of adapters: their shapes, their first values, and where the files of adapters have them, in PEFT's layout.
 
-use crate::adaptable::{ADAPTER_PREFIX, LayerRole, LinearLayer, WEIGHT, place};
+use crate::adaptable::{ADAPTER_PREFIX, LayerRole, LinearLayer, WEIGHT};
 use crate::adapters::Adapters;
 use crate::magnitudes::Magnitudes;
+use crate::ops::WeightLayout;
 use crate::{Graph, GraphError, Init, Parameter, StoredPiece, TensorId};
 
 /// PEFT's name of what a layer with an adapter wraps.
 pub(crate) const WRAPPED: &str = ".base_layer";
-
-/// One of an adapter's matrices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Which {
-    Down,
-    Up,
-}
 
 /// The first matrix is random: PEFT draws it uniformly within 1/√inputs; this has the same variance.
 fn random(layer: &LinearLayer) -> Init {
@@ -41,39 +35,30 @@ impl Adapters {
         }
     }
 
-    /// Declares a matrix of each expert's adapter: (E, rank, inputs) or (E, outputs, rank).
+    /// Declares a matrix (rows, columns) of each expert's adapter, in one tensor (E, rows, columns). `in_files`: where the files
+    /// have all of them, if not one by one. `index`: of the matrix.
     fn declare_of_experts(
         &self,
         graph: &mut Graph,
         layer: &LinearLayer,
-        count: usize,
-        rank: usize,
-        which: Which,
+        [count, rows, columns]: [usize; 3],
+        init: Init,
+        index: usize,
+        in_files: Option<StoredPiece>,
     ) -> TensorId {
-        let (index, [rows, columns], init) = match which {
-            Which::Down => (0, [rank, layer.inputs], random(layer)),
-            Which::Up => (1, [layer.outputs, rank], Init::Zeros),
-        };
-        let elements = rows * columns;
-        let piece = |layer: &LinearLayer, expert: usize, shape: Vec<usize>, transposed| StoredPiece {
+        let of_expert = |(expert, layer): (usize, &LinearLayer)| StoredPiece {
             tensor: self.matrices(layer)[index].as_str().into(),
-            elements: shape.iter().product(),
-            shape,
+            shape: vec![rows, columns],
             from: 0,
-            at: expert * elements,
-            transposed,
+            at: expert * rows * columns,
+            elements: rows * columns,
+            transposed: None,
         };
-        let pieces = match (layer.is_stacked(), which) {
-            // The experts' matrices are stacked as rows of A, and interleaved as columns of B.
-            (true, Which::Down) => vec![piece(layer, 0, vec![count * rows, columns], None)],
-            (true, Which::Up) => vec![piece(layer, 0, vec![rows, columns * count], Some(elements))],
-            (false, _) => {
-                let single = layer.in_files();
-                let single = single.iter().enumerate();
-                single.map(|(expert, layer)| piece(layer, expert, vec![rows, columns], None)).collect()
-            }
-        };
-        graph.pieces(&*self.matrices(layer)[index].replace(".*.", "."), &[count, rows, columns], init, true, pieces)
+        let one_by_one = || layer.in_files().iter().enumerate().map(of_expert).collect();
+        let name = self.matrices(layer)[index].replace(".*.", ".");
+        let name = if layer.first > 0 { format!("{name}:{}", layer.first) } else { name };
+        let pieces = in_files.map_or_else(one_by_one, |piece| vec![piece]);
+        graph.pieces(name, &[count, rows, columns], init, true, pieces)
     }
 
     /// Declares the first matrix (rank, inputs); that of an embedding is transposed.
@@ -81,7 +66,19 @@ impl Adapters {
         let ([name, _], shape) = (self.matrices(layer), [rank, layer.inputs]);
         match layer.role {
             LayerRole::Embedding => {}
-            LayerRole::Experts(count) => return self.declare_of_experts(graph, layer, count, rank, Which::Down),
+            LayerRole::Experts(count) => {
+                // Those of experts whose weights are stacked are rows of one matrix.
+                let stacked = layer.is_stacked().then(|| StoredPiece {
+                    tensor: name.as_str().into(),
+                    shape: vec![count * rank, layer.inputs],
+                    from: 0,
+                    at: 0,
+                    elements: count * rank * layer.inputs,
+                    transposed: None,
+                });
+                let shape = [count, rank, layer.inputs];
+                return self.declare_of_experts(graph, layer, shape, random(layer), 0, stacked);
+            }
             LayerRole::Inner | LayerRole::Head => return graph.parameter(name, &shape, random(layer), true),
         }
         let elements = rank * layer.inputs;
@@ -99,21 +96,33 @@ impl Adapters {
         rank: usize,
     ) -> TensorId {
         let [_, path] = self.matrices(layer);
+        let shape = &graph[parameter.tensor].ty.shape;
         match layer.role {
             // The first matrix is zero.
             LayerRole::Embedding => return graph.parameter(path, &[layer.outputs, rank], Init::Normal(1.0), true),
-            LayerRole::Experts(count) => return self.declare_of_experts(graph, layer, count, rank, Which::Up),
+            LayerRole::Experts(count) => {
+                let own = if layer.layout == WeightLayout::OutIn { shape[1] } else { shape[2] };
+                // Those of experts whose weights are stacked are columns of one matrix, those of the first rank first.
+                let stacked = layer.is_stacked().then(|| StoredPiece {
+                    tensor: path.as_str().into(),
+                    shape: vec![layer.outputs, rank * count],
+                    from: layer.first * rank * count,
+                    at: 0,
+                    elements: own * rank * count,
+                    transposed: Some(own * rank),
+                });
+                return self.declare_of_experts(graph, layer, [count, own, rank], Init::Zeros, 1, stacked);
+            }
+            LayerRole::Inner | LayerRole::Head if parameter.stored.is_empty() => {
+                return graph.parameter(path, &[layer.outputs, rank], Init::Zeros, true);
+            }
             LayerRole::Inner | LayerRole::Head => {}
         }
-        let (_, whole, from) = place(graph, parameter).expect("the layer is in one tensor");
-        if parameter.stored.is_empty() {
-            return graph.parameter(path, &[layer.outputs, rank], Init::Zeros, true);
-        }
-        let own = graph[parameter.tensor].ty.shape[0];
+        let own = shape[0];
         let piece = StoredPiece {
             tensor: path.as_str().into(),
             shape: vec![layer.outputs, rank],
-            from: from / whole[1] * rank,
+            from: layer.first * rank,
             at: 0,
             elements: own * rank,
             transposed: None,
@@ -136,14 +145,13 @@ impl Adapters {
         if self.saved.contains(&layer.weight) {
             return Err(refused("its weight is trained whole"));
         }
-        let (_, whole, from) = place(graph, parameter).expect("the layer is in one tensor");
         if parameter.stored.is_empty() {
             return Ok(Magnitudes::declare(graph, parameter.tensor, layer.layout, path, vec![]));
         }
         let piece = StoredPiece {
             tensor: path.as_str().into(),
             shape: vec![layer.outputs],
-            from: from / whole[1],
+            from: layer.first,
             at: 0,
             elements: graph[parameter.tensor].ty.shape[0],
             transposed: None,

@@ -96,7 +96,10 @@ impl Adapted {
         let Some(adapters) = adapters else {
             return Ok(Self { weights, dropout: 0.0, noise: None, of: HashMap::new(), head: None });
         };
-        let known = model.adaptable_layers()?;
+        let mut known = model.adaptable_layers()?;
+        if adapters.layers.keys().any(|name| !known.iter().any(|layer| layer.module == *name)) {
+            known.extend(model.fused_layers()?);
+        }
         for name in adapters.layers.keys() {
             if !known.iter().any(|layer| layer.module == *name) {
                 return Err(GraphError::NoAdapter { module: name.clone() });

@@ -142,8 +142,8 @@ pub struct StoredPiece {
     pub at: usize,
     /// Number of its elements.
     pub elements: usize,
-    /// If the tensor in the files, which the piece is all of, is the transpose of the parameter: the number of columns of
-    /// the parameter, as a matrix.
+    /// If the piece, which the parameter is all of, is the transpose of the parameter: the number of columns of the parameter, as
+    /// a matrix.
     pub transposed: Option<usize>,
 }
 

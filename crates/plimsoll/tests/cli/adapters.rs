@@ -3,6 +3,7 @@
 
 use crate::support::{Said, Sandbox};
 use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -482,6 +483,26 @@ fn an_adapter_of_the_output_head_is_trained_resumed_and_merged() {
     );
 }
 
+/// Writes adapters of rank 2 with values of their own over the weights in `runs/base-qwen`, as PEFT does with transformers 5.
+fn write_adapters(sandbox: &Sandbox, folder: &str, shapes: BTreeMap<String, Vec<usize>>) {
+    let base = sandbox.path("runs/base-qwen/model");
+    let config = serde_json::json!({
+        "peft_type": "LORA", "r": 1, "lora_alpha": 3, "rank_pattern": {".*\\.gate_up_proj": 2, "down_proj": 2},
+        "target_parameters": ["gate_up_proj", "down_proj"], "base_model_name_or_path": base,
+    });
+    sandbox.write(&format!("{folder}/adapter_config.json"), config.to_string());
+    let values = |shape: &[usize]| {
+        let count = shape.iter().product::<usize>();
+        (0..count).flat_map(|at| ((at * 7 % 19) as f32 / 60.0 - 0.15).to_le_bytes()).collect::<Vec<_>>()
+    };
+    let tensors = shapes.into_iter().map(|(name, shape)| (name, values(&shape), shape)).collect::<Vec<_>>();
+    let views = tensors.iter().map(|(name, bytes, shape)| {
+        (name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("bytes of this shape"))
+    });
+    let file = safetensors::serialize(views, None).expect("a file");
+    fs::write(sandbox.path(&format!("{folder}/adapter_model.safetensors")), file).expect("written");
+}
+
 #[test]
 fn adapters_of_experts_are_trained_resumed_merged_and_exported() {
     let sandbox = Sandbox::new();
@@ -526,6 +547,19 @@ fn adapters_of_experts_are_trained_resumed_merged_and_exported() {
     assert!(has("blk.0.ffn_gate_exps.weight.lora_a") && has("blk.0.ffn_down_exps.weight.lora_b"));
     let export = "export --checkpoint runs/gpt-oss-whole --gguf F32 --out adapters.gguf";
     sandbox.refused(export, 4, &["is not one layer there", "plimsoll merge"]);
+    // PEFT writes adapters of fused layers with transformers 5.
+    let fused: &[(&str, [usize; 2])] =
+        &[("base_layer.lora_A", [6, 32]), ("base_layer.lora_B", [48, 6]), ("lora_A", [6, 24]), ("lora_B", [32, 6])];
+    let shapes_of_fused = fused.iter().map(|(end, shape)| (format!("{list}.{end}.weight"), shape.to_vec()));
+    write_adapters(&sandbox, "fused", shapes_of_fused.collect());
+    let trained = logits(&sandbox, "fused", "");
+    assert!(largest_difference(&trained, &logits(&sandbox, "runs/base-qwen", "")) > 1e-2);
+    sandbox.must(&format!("train {DATA} --init fused --max-steps 1 --learning-rate 1e-30 --name fused"));
+    assert!(largest_difference(&trained, &logits(&sandbox, "runs/fused", "")) < 1e-5);
+    let written = shapes(&file(&sandbox, "fused", 1, "adapter_model.safetensors"));
+    assert!(written.len() == 4 && fused.iter().all(|(end, shape)| written[&format!("{list}.{end}.weight")] == shape));
+    sandbox.must("merge --checkpoint fused --out fused-merged --device cpu");
+    assert!(largest_difference(&trained, &logits(&sandbox, "fused-merged", "")) < 1e-5);
     // All linear layers are those that every token passes.
     let train = format!("train {DATA} --init runs/base-qwen/model --method lora --lora-rank 2 --max-steps 1");
     sandbox.must(&format!("{train} --name usual"));

@@ -219,11 +219,12 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign:
         if view.shape() != shape {
             return Err(wrong(path, stored, format!("F32 {shape:?}"), view).into());
         }
-        if let Some(columns) = transposed {
-            let turned = transposed_bytes(view.data(), elements / columns, dtype);
-            return engine.fill_parameter(parameter, 0, dtype, &turned);
-        }
         let size = dtype.size_bytes() as usize;
+        if let Some(columns) = transposed {
+            let own = &view.data()[from * size..(from + elements) * size];
+            let turned = transposed_bytes(own, elements / columns, dtype);
+            return engine.fill_parameter(parameter, *at, dtype, &turned);
+        }
         // Codes have scales of the whole.
         let part = if parameter.coded.is_some() { *elements } else { PART };
         for first in (0..*elements).step_by(part.max(1)) {

@@ -66,7 +66,7 @@ struct Golden {
 impl Golden {
     /// The stored results of every family.
     fn all() -> Vec<Self> {
-        let files: [(_, &'static [u8]); 40] = [
+        let files: [(_, &'static [u8]); 41] = [
             ("gpt2", include_bytes!("../golden/gpt2.safetensors")),
             ("llama", include_bytes!("../golden/llama.safetensors")),
             ("mistral", include_bytes!("../golden/mistral.safetensors")),
@@ -102,6 +102,7 @@ impl Golden {
             ("adapters with magnitudes of gpt2", include_bytes!("../golden/adapters_dora_gpt2.safetensors")),
             ("adapters with magnitudes of phi3", include_bytes!("../golden/adapters_dora_phi3.safetensors")),
             ("adapters of experts", include_bytes!("../golden/adapters_experts.safetensors")),
+            ("adapters of fused experts", include_bytes!("../golden/adapters_fused.safetensors")),
             ("adapters of stacked experts", include_bytes!("../golden/adapters_stacked.safetensors")),
             ("adapters of t5", include_bytes!("../golden/adapters_t5.safetensors")),
             ("bert", include_bytes!("../golden/bert.safetensors")),
@@ -319,8 +320,8 @@ fn of_parameter(golden: &Golden, prefix: &str, graph: &Graph, parameter: &Parame
     for piece in &parameter.stored {
         let stored = golden.floats(&format!("{prefix}.{}", piece.tensor));
         if let Some(rows) = piece.transposed {
-            let columns = stored.len() / rows;
-            return (0..stored.len()).map(|index| stored[index % rows * columns + index / rows]).collect();
+            let (own, columns) = (&stored[piece.from..][..piece.elements], piece.elements / rows);
+            return (0..own.len()).map(|index| own[index % rows * columns + index / rows]).collect();
         }
         values[piece.at..][..piece.elements].copy_from_slice(&stored[piece.from..][..piece.elements]);
     }

@@ -57,9 +57,17 @@ struct Copied {
 /// What happens to a tensor.
 enum Change {
     /// The product of an adapter's matrices is added to it, and with magnitudes each output gets its own.
-    Added { layer: LinearLayer, adapter: Adapter, matrices: [String; 2], codes: Vec<CodedPart>, has_magnitudes: bool },
+    Added { layer: LinearLayer, adapter: Adapter, matrices: Matrices, codes: Vec<CodedPart>, has_magnitudes: bool },
     /// A tensor of the adapters' file, which was trained whole, replaces it.
     Replaced { by: String },
+}
+
+/// An adapter's matrices in their file.
+#[derive(Clone)]
+struct Matrices {
+    names: [String; 2],
+    /// Of fused layers of experts: the expert, the number of experts, and the first of their outputs that is the layer's.
+    part: Option<[usize; 3]>,
 }
 
 /// A tensor as it is written.
@@ -89,7 +97,15 @@ impl Merge {
         let names = names.iter().map(String::as_str).collect::<HashSet<_>>();
         merge.find_quantized(model, &names)?;
         let layers = model.adaptable_layers().map_err(|error| bad(&file, &error))?;
+        let fused = model.fused_layers().map_err(|error| bad(&file, &error))?;
         for (module, &adapter) in &adapters.layers {
+            let parts = fused.iter().filter(|layer| layer.module == *module).collect::<Vec<_>>();
+            if !parts.is_empty() && !layers.iter().any(|layer| layer.module == *module) {
+                for part in parts {
+                    merge.add_fused(graph, &names, adapters, (part, adapter), &layers)?;
+                }
+                continue;
+            }
             let layer = layers.iter().find(|layer| layer.module == *module).cloned();
             let layer = layer.ok_or_else(|| bad(&file, &GraphError::NoAdapter { module: module.clone() }))?;
             if let Some(because) = layer.role.lacks_magnitudes().filter(|_| adapters.has_magnitudes) {
@@ -100,7 +116,8 @@ impl Merge {
                 return Err(CheckpointError::TiedAdapter { path: file, module: module.clone() });
             }
             for layer in layer.in_files() {
-                merge.add(graph, &names, adapters, (layer, adapter), shares)?;
+                let matrices = merge.matrices(adapters, &layer, adapter)?;
+                merge.add(graph, &names, adapters.has_magnitudes, (layer, adapter), matrices, shares)?;
             }
         }
         for name in &adapters.saved {
@@ -122,14 +139,50 @@ impl Merge {
         Ok(merge)
     }
 
+    /// The names of an adapter's matrices. Errors: one is missing, or has another shape.
+    fn matrices(
+        &self,
+        adapters: &Adapters,
+        layer: &LinearLayer,
+        adapter: Adapter,
+    ) -> Result<Matrices, CheckpointError> {
+        let names = adapters.matrices(layer);
+        let experts = if let LayerRole::Experts(count) = layer.role { count } else { 1 };
+        self.check(&self.adapters, &names[0], &[experts * adapter.rank, layer.inputs])?;
+        self.check(&self.adapters, &names[1], &[layer.outputs, adapter.rank * experts])?;
+        Ok(Matrices { names, part: None })
+    }
+
+    /// Adds the adapter of a part of fused layers to the weight of each expert. `layers`: those that the files have. Errors: as
+    /// for [`Self::add`].
+    fn add_fused(
+        &mut self,
+        graph: &Graph,
+        of_model: &HashSet<&str>,
+        adapters: &Adapters,
+        (part, adapter): (&LinearLayer, Adapter),
+        layers: &[LinearLayer],
+    ) -> Result<(), CheckpointError> {
+        let all = self.matrices(adapters, part, adapter)?;
+        let own = layers.iter().filter(|layer| layer.weight == part.weight).flat_map(LinearLayer::in_files);
+        let own = own.collect::<Vec<_>>();
+        let count = own.len();
+        for (expert, layer) in own.into_iter().enumerate() {
+            let matrices = Matrices { part: Some([expert, count, part.first]), ..all.clone() };
+            self.add(graph, of_model, false, (layer, adapter), matrices, false)?;
+        }
+        Ok(())
+    }
+
     /// Adds an adapter to the weight of its layer, which it may share with another module. Errors: a tensor is missing, or has
     /// another shape.
     fn add(
         &mut self,
         graph: &Graph,
         of_model: &HashSet<&str>,
-        adapters: &Adapters,
+        has_magnitudes: bool,
         (layer, adapter): (LinearLayer, Adapter),
+        matrices: Matrices,
         shares: bool,
     ) -> Result<(), CheckpointError> {
         // Several layers of the graph may be parts of one tensor; a head may have the weight of another module.
@@ -139,16 +192,12 @@ impl Merge {
         };
         let stored = self.stored(&tensor, of_model)?;
         self.check_weight(&stored, &weight_shape(&layer))?;
-        let matrices = adapters.matrices(&layer);
-        let experts = if let LayerRole::Experts(count) = layer.role { count } else { 1 };
-        self.check(&self.adapters, &matrices[0], &[experts * adapter.rank, layer.inputs])?;
-        self.check(&self.adapters, &matrices[1], &[layer.outputs, adapter.rank * experts])?;
-        if adapters.has_magnitudes {
+        if has_magnitudes {
             self.check(&self.adapters, &layer.magnitudes(), &[layer.outputs])?;
         }
         let codes = coded_parts(graph, &tensor);
         let role = layer.role;
-        let change = Change::Added { layer, adapter, matrices, codes, has_magnitudes: adapters.has_magnitudes };
+        let change = Change::Added { layer, adapter, matrices, codes, has_magnitudes };
         if shares {
             self.untie(&tensor, stored, role, change);
         } else {
@@ -310,10 +359,15 @@ impl Merge {
         &self,
         layer: &LinearLayer,
         adapter: Adapter,
-        [down, up]: &[String; 2],
+        Matrices { names: [down, up], part }: &Matrices,
     ) -> Result<Product, CheckpointError> {
         let values = |view: TensorView| floats(view.data(), dtype_of(&view).expect("matrices were checked"));
-        let (down, up) = (values(self.adapters.view(down)?), values(self.adapters.view(up)?));
+        let (mut down, mut up) = (values(self.adapters.view(down)?), values(self.adapters.view(up)?));
+        if let &Some([expert, count, first]) = part {
+            down = down[expert * adapter.rank * layer.inputs..][..adapter.rank * layer.inputs].to_vec();
+            let rows = up.chunks_exact(adapter.rank * count).skip(first).take(layer.outputs);
+            up = rows.flat_map(|row| row.iter().skip(expert).step_by(count).copied()).collect();
+        }
         let LayerRole::Experts(count) = layer.role else {
             let (left, right) = factors(layer.layout, [&down, &up], [layer.inputs, adapter.rank]);
             return Ok(Product { left, right, rank: adapter.rank, scale: adapter.scale });
