@@ -539,9 +539,9 @@ mod tests {
         let mut largest = BTreeMap::<_, u64>::new();
         for run in TimedRun::standard(&targets) {
             let (graph, _) = run.planned().expect("a run that can be planned");
-            let nodes = [ProgramKind::MicroStep, ProgramKind::MicroStepAdd, ProgramKind::Update]
-                .iter()
-                .filter_map(|kind| graph.program(*kind));
+            use ProgramKind::{HostUpdateAndMicroStep, MicroStep, MicroStepAdd, Update};
+            let kinds = [MicroStep, HostUpdateAndMicroStep, MicroStepAdd, Update];
+            let nodes = kinds.iter().filter_map(|kind| graph.program(*kind));
             for node in nodes.flat_map(|program| &program.nodes) {
                 let work = Work::of(&node.op, &graph.io(&node.inputs, &node.outputs), &targets.device);
                 let most = largest.entry((node.op.name(), work.dtype)).or_default();
