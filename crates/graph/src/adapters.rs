@@ -86,7 +86,8 @@ struct Matrices {
 }
 
 impl Adapted {
-    /// Declares the parameters. Errors: `NoAdapter` if a layer can't have an adapter, `NoMagnitudes` if it can't have these.
+    /// Declares the parameters. Errors: `NoAdapter` if a layer can't have an adapter, `NoMagnitudes` if it can't have these,
+    /// `TwoAdapters` if a layer of experts has one in each layout of files.
     pub(crate) fn declare(
         graph: &mut Graph,
         model: &ModelConfig,
@@ -124,7 +125,9 @@ impl Adapted {
             match layer.role {
                 LayerRole::Head => head = Some(matrices),
                 LayerRole::Embedding | LayerRole::Inner | LayerRole::Experts(_) => {
-                    of.insert(parameter.tensor, matrices);
+                    if of.insert(parameter.tensor, matrices).is_some() {
+                        return Err(GraphError::TwoAdapters { module: layer.module });
+                    }
                 }
             }
         }

@@ -47,6 +47,12 @@ pub enum GraphError {
         /// Why not.
         because: &'static str,
     },
+    /// A layer of experts has adapters of each expert and one of all.
+    #[error("`{module}` has a second adapter, for each of its experts")]
+    TwoAdapters {
+        /// The layer's name in the files of adapters.
+        module: String,
+    },
     /// Adapters of experts have dropout of their inputs.
     #[error(
         "the adapters of experts, `{layer}`, can't have dropout: the order of an expert's rows depends on the micro-batch"

@@ -558,6 +558,15 @@ fn adapters_of_experts_are_trained_resumed_merged_and_exported() {
     assert!(largest_difference(&trained, &logits(&sandbox, "runs/fused", "")) < 1e-5);
     let written = shapes(&file(&sandbox, "fused", 1, "adapter_model.safetensors"));
     assert!(written.len() == 4 && fused.iter().all(|(end, shape)| written[&format!("{list}.{end}.weight")] == shape));
+    let shapes_of_each = ["gate_proj.lora_A", "gate_proj.lora_B"].into_iter().zip([[2, 32], [24, 2]]);
+    let shapes_of_each = (0..3).flat_map(|expert| {
+        shapes_of_each.clone().map(move |(end, shape)| (format!("{list}.{expert}.{end}.weight"), shape.to_vec()))
+    });
+    let both = fused.iter().map(|(end, shape)| (format!("{list}.{end}.weight"), shape.to_vec())).chain(shapes_of_each);
+    write_adapters(&sandbox, "both", both.collect());
+    for command in ["generate --tokenizer bytes --prompt a", "merge --out no --device cpu"] {
+        sandbox.refused(&format!("{command} --checkpoint both"), 4, &["has a second adapter, for each of its experts"]);
+    }
     sandbox.must("merge --checkpoint fused --out fused-merged --device cpu");
     assert!(largest_difference(&trained, &logits(&sandbox, "fused-merged", "")) < 1e-5);
     // All linear layers are those that every token passes.
