@@ -115,8 +115,11 @@ FAMILIES = {
     "modernbert": ("modernbert", MODEL_ARCH.MODERN_BERT, {"local_attention": 8, "global_attn_every_n_layers": 3}),
 }  # fmt: skip
 INTERLEAVED = {"llama", "mistral", "mixtral", "granite", "smollm3"}
-# Adapters are compared for these.
-ADAPTED = {"gpt2", "llama", "qwen3"}
+# Adapters are compared for these; the layers that have them, where it is not all linear layers that every token passes.
+ADAPTED = {
+    "gpt2": None, "llama": None, "qwen3": None, "qwen3_moe": "q_proj,gate_proj,up_proj,down_proj",
+    "mixtral": "v_proj,w1,w2,w3",
+}  # fmt: skip
 # Not compared with llama.cpp: its server has no encoders' states and no decoder with a source.
 WITHOUT_TEXT = {"t5", "bert", "modernbert"}
 # The layers of experts, by their names in the model's files.
@@ -335,9 +338,10 @@ def compare_with_llama(program: str, python: str, what: str, file: Path, file_ty
 def check_adapters(program: str, python: str, family: str, folder: Path) -> None:
     """Trains adapters of a model, and compares llama.cpp's results with them and without."""
     (folder / "text.txt").write_text("Ships are loaded to their line. " * 100)
+    targets = ["--lora-targets", ADAPTED[family]] if ADAPTED[family] else []
     run(
-        program, "train", "--init", folder, "--data", folder / "text.txt", "--tokenizer", "bytes", "--method", "lora", "--lora-rank", 4,
-        "--lora-rank-pattern", "c_proj=2" if family == "gpt2" else "down_proj=2", "--learning-rate", 0.01, "--max-steps", 8, "--seq-len", 32, "--global-batch", 2,
+        program, "train", "--init", folder, "--data", folder / "text.txt", "--tokenizer", "bytes", "--method", "lora", "--lora-rank", 4, *targets,
+        "--lora-rank-pattern", {"gpt2": "c_proj=2", "mixtral": "w2=2"}.get(family, "down_proj=2"), "--learning-rate", 0.01, "--max-steps", 8, "--seq-len", 32, "--global-batch", 2,
         "--sample-tokens", 0, "--device", "cpu", "--cache-dir", folder / "cache", "--runs-dir", folder / "runs", "--name", "adapted",
     )  # fmt: skip
     base, adapters = folder / "base.gguf", folder / "adapters.gguf"

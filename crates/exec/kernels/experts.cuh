@@ -1,6 +1,7 @@
 // The rows of a block in the products of experts, whose rows are sorted by expert. Their bounds are read on the device,
 // so grids are for the worst case: the tiles of expert e have numbers from bounds[e] / TILE + e on. That is at least as
-// many numbers as the expert has tiles, R / TILE + E in total, and a block without rows ends at once.
+// many numbers as the expert has tiles, R / TILE + E in total, and a block without rows ends at once. If the experts are a
+// part of all, the tiles before their rows are none.
 
 #pragma once
 #include "common.cuh"
@@ -22,5 +23,5 @@ __device__ __forceinline__ ExpertRows rows_of_tile(const int *bounds, int expert
             high = middle - 1;
     }
     int start = bounds[low], rows = bounds[low + 1] - start, first_row = (tile - start / TILE - low) * TILE;
-    return {low, start, first_row < rows ? rows : 0, first_row};
+    return {low, start, first_row >= 0 && first_row < rows ? rows : 0, first_row};
 }

@@ -16,7 +16,7 @@ mod tables;
 #[path = "support/tiles.rs"]
 mod tiles;
 
-use codes::check_codes;
+use codes::{OfExperts, check_codes};
 use parts::check_parts;
 use plimsoll_exec::cases::{Case, Noise, PRECISIONS, in_half, in_precision};
 use plimsoll_exec::cuda::{self, Operands, Scratch, device_scalars};
@@ -265,7 +265,9 @@ fn gradients_of_embeddings_are_those_of_the_processor_to_the_bit_on_cards() {
 #[test]
 fn products_with_codes_are_those_with_decoded_weights_to_the_bit_on_cards() {
     for (capability, order) in CAPABILITIES.into_iter().zip(ORDERS) {
-        check_codes(|case| case.on_card(How { capability, order, blur: 0, reused: None }));
+        // More experts than a card decodes at a time.
+        let of_experts = OfExperts { experts: 11, extents: [[20, 64, 40], [21, 34, 22]], even: false };
+        check_codes(&of_experts, |case| case.on_card(How { capability, order, blur: 0, reused: None }));
     }
 }
 

@@ -16,7 +16,7 @@ const BY_OTHER_OPS: [&str; 8] =
     ["Add", "Dispatch", "Dropout", "LinearAdd", "Rotary", "RouterLoss", "Scale", "UniformNoise"];
 
 /// Ops that replace others after the gradient pass, together with those of the gradient.
-const REPLACING: [&str; 1] = ["QuantizedLinear"];
+const REPLACING: [&str; 2] = ["QuantizedLinear", "QuantizedExpertLinear"];
 
 /// Whether an op must have a gradient: there is an op of its name and `Grad`, or it is in the list above.
 /// Differentiating any other op must be an error, so that no gradient is lost unnoticed.

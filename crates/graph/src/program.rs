@@ -164,7 +164,7 @@ pub struct Training {
     pub average: Option<TensorId>,
 }
 
-/// A frozen weight matrix in codes.
+/// Frozen weights in codes: a matrix, or one for each expert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coded {
     /// The format of the codes, which the parameter's tensor holds.
@@ -186,7 +186,7 @@ impl Parameter {
     /// The shape of the weights, from the type of the parameter's tensor.
     pub fn shape(&self, stored: &TensorType) -> Shape {
         match &self.coded {
-            Some(coded) => coded.format.extents(stored).into_iter().collect(),
+            Some(coded) => coded.format.shape(stored),
             None => stored.shape.clone(),
         }
     }

@@ -100,6 +100,15 @@ impl TensorType {
         Self { shape: shape.into(), dtype: self.dtype }
     }
 
+    /// The same rows with another number of columns.
+    pub fn with_columns(&self, columns: usize) -> Self {
+        let mut ty = self.clone();
+        if let Some(last) = ty.shape.last_mut() {
+            *last = columns;
+        }
+        ty
+    }
+
     /// Number of elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()

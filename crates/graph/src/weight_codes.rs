@@ -1,9 +1,10 @@
-//! Formats of frozen weight matrices in codes: which tensors store a matrix. `exec` encodes and decodes them.
+//! Formats of frozen weight matrices in codes: which tensors store a matrix. `exec` encodes and decodes them. A weight with three
+//! dimensions is a matrix for each expert, (E, rows, columns); each is encoded on its own.
 
-use crate::{DType, TensorType};
+use crate::{DType, Shape, TensorType};
 use serde::{Deserialize, Serialize};
 
-/// How the codes of a frozen weight matrix (out, in) are stored.
+/// How the codes of a frozen weight matrix (rows, columns) are stored; the columns of linear layers are mostly their inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightCodes {
@@ -43,33 +44,45 @@ impl WeightCodes {
         }
     }
 
-    /// The type of the codes of a matrix (out, in); `None` if the format can't store it: a row must fill its bytes.
+    /// The type of the codes of a weight of this type, (rows, columns) or (E, rows, columns); `None` if the format can't store it:
+    /// a row must fill its bytes.
     pub fn codes(self, weight: &TensorType) -> Option<TensorType> {
-        match weight.shape[..] {
-            [to, from] if from.is_multiple_of(self.per_byte()) => {
-                Some(weight.with_shape(&[to, from / self.per_byte()]).with_dtype(DType::U8))
+        let columns = weight.columns();
+        let is_stored = matches!(weight.shape.len(), 2 | 3) && columns.is_multiple_of(self.per_byte());
+        is_stored.then(|| weight.with_columns(columns / self.per_byte()).with_dtype(DType::U8))
+    }
+
+    /// The shape of the weight with these codes.
+    pub fn shape(self, codes: &TensorType) -> Shape {
+        codes.with_columns(codes.columns() * self.per_byte()).shape
+    }
+
+    /// The tensors that store the scales of a weight of this shape, as bitsandbytes names them: of each matrix one after another.
+    pub fn scales(self, weight: &[usize]) -> Vec<(&'static str, TensorType)> {
+        let (experts, [rows, columns]) = match *weight {
+            [rows, columns] => (None, [rows, columns]),
+            [experts, rows, columns] => (Some(experts), [rows, columns]),
+            _ => return vec![],
+        };
+        let of_each = |extent: usize| TensorType::f32(&experts.into_iter().chain([extent]).collect::<Shape>());
+        match self {
+            Self::Nf4 => {
+                let blocks = (rows * columns).div_ceil(NF4_BLOCK);
+                vec![
+                    ("absmax", of_each(blocks).with_dtype(DType::U8)),
+                    ("nested_absmax", of_each(blocks.div_ceil(NESTED_BLOCK))),
+                    ("nested_offset", of_each(1)),
+                ]
             }
-            _ => None,
+            Self::Int8 => vec![("SCB", of_each(rows))],
         }
     }
 
-    /// The extents (out, in) of the matrix with these codes.
-    pub fn extents(self, codes: &TensorType) -> [usize; 2] {
-        [codes.rows(), codes.columns() * self.per_byte()]
-    }
-
-    /// The tensors that store the scales of a matrix (out, in), as bitsandbytes names them.
-    pub fn scales(self, [to, from]: [usize; 2]) -> Vec<(&'static str, TensorType)> {
+    /// The number of the tensors of [`scales`](Self::scales).
+    pub const fn scale_count(self) -> usize {
         match self {
-            Self::Nf4 => {
-                let blocks = (to * from).div_ceil(NF4_BLOCK);
-                vec![
-                    ("absmax", TensorType::f32(&[blocks]).with_dtype(DType::U8)),
-                    ("nested_absmax", TensorType::f32(&[blocks.div_ceil(NESTED_BLOCK)])),
-                    ("nested_offset", TensorType::f32(&[1])),
-                ]
-            }
-            Self::Int8 => vec![("SCB", TensorType::f32(&[to]))],
+            Self::Nf4 => 3,
+            Self::Int8 => 1,
         }
     }
 }

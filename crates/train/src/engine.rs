@@ -9,7 +9,7 @@ use plimsoll_exec::{
 };
 use plimsoll_graph::ops::REWARDS;
 use plimsoll_graph::{
-    ADAPTER_PREFIX, DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKind, ProgramName, Role, Scalars,
+    ADAPTER_PREFIX, Coded, DType, Graph, Init, Lengths, MemoryId, Parameter, ProgramKind, ProgramName, Role, Scalars,
     TensorId, WeightCodes,
 };
 use plimsoll_plan::{Plan, validate};
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     /// Sets these elements of a parameter to values in single precision, in parts; `values` receives the index of the first
-    /// element of each. Weights in codes are encoded; they are set as a whole.
+    /// element of each. Weights in codes are encoded, whole matrices at a time.
     pub(crate) fn fill_with(
         &mut self,
         parameter: &Parameter,
@@ -202,20 +202,50 @@ impl Engine {
         mut values: impl FnMut(usize, &mut [f32]),
     ) -> Result<(), TrainError> {
         self.finish_update()?;
-        let mut encoder = self.encoder(parameter);
-        let is_whole = elements == (0..self.elements(parameter));
-        assert!(encoder.is_none() || is_whole, "weights in codes are set as a whole");
-        let most = encoder.as_ref().map_or(PART, Encoder::multiple);
-        let mut part = Vec::with_capacity(most.min(elements.len()));
-        for first in elements.clone().step_by(most) {
-            part.resize(most.min(elements.end - first), 0.0);
-            values(first, &mut part);
-            match &mut encoder {
-                Some(encoder) => self.fill_codes(parameter, first, encoder, &part)?,
-                None => self.fill_part(parameter, first, DType::F32, bytemuck::cast_slice(&part))?,
+        let mut part = Vec::new();
+        let Some(coded) = &parameter.coded else {
+            for first in elements.clone().step_by(PART) {
+                part.resize(PART.min(elements.end - first), 0.0);
+                values(first, &mut part);
+                self.fill_part(parameter, first, DType::F32, bytemuck::cast_slice(&part))?;
             }
+            return Ok(());
+        };
+        let columns = parameter.shape(&self.plan[parameter.tensor].ty).last().copied().unwrap_or(1);
+        for matrix in self.matrices(parameter, elements) {
+            let mut encoder = Encoder::new(coded.format, columns);
+            let most = encoder.multiple();
+            for first in matrix.clone().step_by(most) {
+                part.resize(most.min(matrix.end - first), 0.0);
+                values(first, &mut part);
+                let codes = encoder.encode(&part);
+                self.write_part(parameter.tensor, (first / coded.format.per_byte()) as u64, &codes)?;
+            }
+            self.write_scales(coded, matrix.start / matrix.len(), &encoder.scales())?;
         }
-        self.fill_scales(parameter, encoder)
+        Ok(())
+    }
+
+    /// The elements of each matrix among these of a parameter. Panics if one is not whole.
+    fn matrices(&self, parameter: &Parameter, elements: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let shape = parameter.shape(&self.plan[parameter.tensor].ty);
+        let size = shape.iter().rev().take(2).product::<usize>().max(1);
+        let is_whole = elements.start.is_multiple_of(size) && elements.end.is_multiple_of(size);
+        assert!(is_whole, "weights in codes are set as whole matrices");
+        elements.step_by(size).map(move |first| first..first + size)
+    }
+
+    /// Sets the scales of one of a parameter's matrices.
+    pub(crate) fn write_scales(
+        &mut self,
+        coded: &Coded,
+        matrix: usize,
+        scales: &[impl AsRef<[u8]>],
+    ) -> Result<(), TrainError> {
+        coded.scales.iter().zip(scales).try_for_each(|(&tensor, bytes)| {
+            let bytes = bytes.as_ref();
+            self.write_part(tensor, (matrix * bytes.len()) as u64, bytes)
+        })
     }
 
     /// Number of a parameter's weights.
@@ -223,33 +253,8 @@ impl Engine {
         parameter.shape(&self.plan[parameter.tensor].ty).iter().product()
     }
 
-    /// An encoder of a parameter's weights, if they are stored in codes.
-    fn encoder(&self, parameter: &Parameter) -> Option<Encoder> {
-        let columns = *parameter.shape(&self.plan[parameter.tensor].ty).last()?;
-        Some(Encoder::new(parameter.coded.as_ref()?.format, columns))
-    }
-
-    /// Sets the codes of a parameter's weights from element `first` on.
-    fn fill_codes(
-        &mut self,
-        parameter: &Parameter,
-        first: usize,
-        encoder: &mut Encoder,
-        weights: &[f32],
-    ) -> Result<(), TrainError> {
-        let codes = encoder.encode(weights);
-        let offset = first * codes.len() / weights.len().max(1);
-        self.write_part(parameter.tensor, offset as u64, &codes)
-    }
-
-    /// Sets the scales of a parameter whose weights are encoded.
-    fn fill_scales(&mut self, parameter: &Parameter, encoder: Option<Encoder>) -> Result<(), TrainError> {
-        let (Some(coded), Some(encoder)) = (&parameter.coded, encoder) else { return Ok(()) };
-        coded.scales.iter().zip(encoder.scales()).try_for_each(|(&tensor, bytes)| self.write(tensor, &bytes))
-    }
-
     /// Sets a parameter's weights from element `first` on, their master or remainder, and their average, each in its own
-    /// precision, part by part. Weights in codes are encoded; they are set as a whole. Errors: `WrongSize` if the parameter
+    /// precision, part by part. Weights in codes are encoded, whole matrices at a time. Errors: `WrongSize` if the parameter
     /// ends before the values.
     pub fn fill_parameter(
         &mut self,
@@ -265,15 +270,13 @@ impl Engine {
             let (expected, found) = (((elements - first.min(elements)) * size) as u64, values.len() as u64);
             return Err(DeviceError::WrongSize { tensor, expected, found }.into());
         }
-        if let Some(mut encoder) = self.encoder(parameter) {
-            assert_eq!((first, values.len()), (0, elements * size), "weights in codes are set as a whole");
-            let part = encoder.multiple();
-            for (number, values) in values.chunks(part * size).enumerate() {
-                let single = converted(values, dtype, DType::F32);
-                let weights = single.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect::<Vec<_>>();
-                self.fill_codes(parameter, number * part, &mut encoder, &weights)?;
-            }
-            return self.fill_scales(parameter, Some(encoder));
+        if parameter.coded.is_some() {
+            return self.fill_with(parameter, first..first + values.len() / size, |at, weights| {
+                let part = &values[(at - first) * size..][..weights.len() * size];
+                let single = converted(part, dtype, DType::F32);
+                let single = single.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
+                weights.iter_mut().zip(single).for_each(|(weight, value)| *weight = value);
+            });
         }
         for (number, part) in values.chunks(PART * size).enumerate() {
             self.fill_part(parameter, first + number * PART, dtype, part)?;

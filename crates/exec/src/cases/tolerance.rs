@@ -35,7 +35,14 @@ fn rounds_between(case: &Case, output: usize) -> f64 {
             let in_tf32 = if case.tf32 { 2f64.powi(-11) } else { 0.0 };
             weight.map_or(in_tf32, |dtype| rounding(dtype, 1.0))
         }
-        Op::QuantizedLinear(_) | Op::QuantizedLinearInputGrad(_) if case.tf32 => 2f64.powi(-11),
+        Op::QuantizedLinear(_)
+        | Op::QuantizedLinearInputGrad(_)
+        | Op::QuantizedExpertLinear(_)
+        | Op::QuantizedExpertLinearInputGrad(_)
+            if case.tf32 =>
+        {
+            2f64.powi(-11)
+        }
         Op::Attention(_) | Op::AttentionGrad(_) => match case.outputs[output].dtype {
             DType::F16 => 2f64.powi(-11),
             DType::Bf16 => 2f64.powi(-8),

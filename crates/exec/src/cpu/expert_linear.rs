@@ -4,6 +4,7 @@ use super::CpuKernel;
 use super::half::Float;
 use super::matrix::MatrixMut;
 use super::parallel;
+use super::quantized_linear::weights;
 use super::tiled::{Factor, Sums, any_product};
 use super::tiles::{in_precision, operand};
 use crate::call::Call;
@@ -18,7 +19,27 @@ impl CpuKernel for ops::ExpertLinear {
         let (from, to) = (call.io.inputs[0].columns(), call.io.outputs[0].columns());
         let weight = |expert| weight(&call, self.layout, expert, [from, to]);
         let experts = (0..experts_of(call.i32(2))).map(weight).collect::<Vec<_>>();
-        products(call, &experts, bias);
+        products(call, &experts, 2, bias);
+    }
+}
+
+impl CpuKernel for ops::QuantizedExpertLinear {
+    fn run(&self, call: Call) {
+        let bounds = 2 + self.codes.scale_count();
+        let bias = self.bias.then(|| call.bytes(bounds + 1));
+        let turned = self.layout == WeightLayout::OutIn;
+        let experts = weights(&call, self.codes).map(|weight| if turned { weight.transposed() } else { weight });
+        let experts = experts.collect::<Vec<_>>();
+        products(call, &experts, bounds, bias);
+    }
+}
+
+impl CpuKernel for ops::QuantizedExpertLinearInputGrad {
+    fn run(&self, call: Call) {
+        let turned = self.layout == WeightLayout::InOut;
+        let experts = weights(&call, self.codes).map(|weight| if turned { weight.transposed() } else { weight });
+        let experts = experts.collect::<Vec<_>>();
+        products(call, &experts, 2 + self.codes.scale_count(), None);
     }
 }
 
@@ -27,7 +48,7 @@ impl CpuKernel for ops::ExpertLinearInputGrad {
         let (from, to) = (call.io.outputs[0].columns(), call.io.inputs[0].columns());
         let weight = |expert| weight(&call, self.layout, expert, [from, to]).transposed();
         let experts = (0..experts_of(call.i32(2))).map(weight).collect::<Vec<_>>();
-        products(call, &experts, None);
+        products(call, &experts, 2, None);
     }
 }
 
@@ -84,9 +105,9 @@ fn weight<'a>(call: &Call<'a>, layout: WeightLayout, expert: usize, [from, to]: 
     }
 }
 
-/// The products of each expert's rows, operand 0, with its matrix.
-fn products(mut call: Call, experts: &[Factor], bias: Option<&[u8]>) {
-    let (x, y, bounds) = (call.io.inputs[0], call.io.outputs[0], call.i32(2));
+/// The products of each expert's rows, operand 0, with its matrix. `bounds`: the operand that has the rows' bounds.
+fn products(mut call: Call, experts: &[Factor], bounds: usize, bias: Option<&[u8]>) {
+    let (x, y, bounds) = (call.io.inputs[0], call.io.outputs[0], call.i32(bounds));
     let (from, to) = (x.columns(), y.columns());
     let row_bytes = to * y.dtype.size_bytes() as usize;
     let x = Factor::of(&call, 0, x.rows(), from);

@@ -1,4 +1,4 @@
-//! The linear layer with its weight in codes: a product whose factor is decoded part by part while it is packed into
+//! The linear layer with its weight in codes, one for all rows or one for each expert: a product whose factor is decoded part by part while it is packed into
 //! panels (`tiled/pack.rs`), so that the decoded matrix never exists.
 
 use super::CpuKernel;
@@ -34,8 +34,19 @@ fn multiply<'a>(mut call: Call<'a>, weight: Factor<'a>, bias: Option<&'a [u8]>) 
 
 /// The weight (O, I) in the precision of the first operand.
 fn weight<'a>(call: &Call<'a>, codes: WeightCodes) -> Factor<'a> {
-    let [rows, columns] = codes.extents(call.io.inputs[1]);
-    let scales = (2..call.inputs.len()).map(|index| call.bytes(index)).collect::<Vec<_>>();
-    let matrix = CodedMatrix::new(codes, columns, call.bytes(1), &scales);
-    Factor::Coded(Coded::new(matrix, rows, columns, call.io.inputs[0].dtype))
+    weights(call, codes).next().expect("a matrix")
+}
+
+/// The weights of each expert in the precision of the first operand, as they are stored.
+pub(super) fn weights<'a>(call: &Call<'a>, codes: WeightCodes) -> impl Iterator<Item = Factor<'a>> {
+    let shape = codes.shape(call.io.inputs[1]);
+    let [rows, columns] = [2, 1].map(|from_last| shape[shape.len() - from_last]);
+    let experts = shape[..shape.len() - 2].iter().product::<usize>();
+    let tensors = (1..2 + codes.scale_count()).map(|index| call.bytes(index)).collect::<Vec<_>>();
+    let dtype = call.io.inputs[0].dtype;
+    (0..experts).map(move |expert| {
+        let own = tensors.iter().map(|bytes| &bytes[bytes.len() / experts * expert..][..bytes.len() / experts]);
+        let own = own.collect::<Vec<_>>();
+        Factor::Coded(Coded::new(CodedMatrix::new(codes, columns, own[0], &own[1..]), rows, columns, dtype))
+    })
 }

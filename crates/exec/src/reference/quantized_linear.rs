@@ -6,17 +6,21 @@ use half::{bf16, f16};
 use plimsoll_graph::ops::{QuantizedLinear, QuantizedLinearInputGrad};
 use plimsoll_graph::{DType, NESTED_BLOCK, NF4_BLOCK, WeightCodes};
 
-/// The weights (O, I) in the precision of the first operand.
-fn weights<F: Real>(codes: WeightCodes, call: &RefCall<F>) -> Vec<f64> {
+/// The weights, of each expert one after another, in the precision of the first operand.
+pub(super) fn weights<F: Real>(codes: WeightCodes, call: &RefCall<F>) -> Vec<f64> {
     let single = |operand: usize, index: usize| call.f(operand)[index].to_f64() as f32;
-    let [rows, columns] = codes.extents(call.io.inputs[1]);
+    let shape = codes.shape(call.io.inputs[1]);
+    let (elements, columns) = (shape.iter().product::<usize>(), shape[shape.len() - 1]);
+    let of_matrix = columns * shape[shape.len() - 2];
     let weight = |index: usize| match codes {
         WeightCodes::Nf4 => {
             let byte = single(1, index / 2) as u8;
             let code = if index.is_multiple_of(2) { byte >> 4 } else { byte & 15 };
-            let block = index / NF4_BLOCK;
-            let scale = scale_levels()[single(2, block) as usize] * single(3, block / NESTED_BLOCK);
-            LEVELS[usize::from(code)] * (scale + single(4, 0))
+            let (matrix, block) = (index / of_matrix, index % of_matrix / NF4_BLOCK);
+            let blocks = of_matrix.div_ceil(NF4_BLOCK);
+            let nested = single(3, matrix * blocks.div_ceil(NESTED_BLOCK) + block / NESTED_BLOCK);
+            let scale = scale_levels()[single(2, matrix * blocks + block) as usize] * nested;
+            LEVELS[usize::from(code)] * (scale + single(4, matrix))
         }
         WeightCodes::Int8 => f32::from(single(1, index) as u8 as i8) * single(2, index / columns) * (1.0 / 127.0),
     };
@@ -25,7 +29,7 @@ fn weights<F: Real>(codes: WeightCodes, call: &RefCall<F>) -> Vec<f64> {
         DType::Bf16 => bf16::from_f32(weight).to_f64(),
         _ => f64::from(weight),
     };
-    (0..rows * columns).map(|index| rounded(weight(index))).collect()
+    (0..elements).map(|index| rounded(weight(index))).collect()
 }
 
 impl Reference for QuantizedLinear {

@@ -6,6 +6,7 @@
 //! table of 65,536 rounded values. Here the mean is rounded once, and each code is the nearest, as on GPUs.
 
 use plimsoll_graph::{NESTED_BLOCK, NF4_BLOCK};
+use rayon::prelude::*;
 use std::sync::LazyLock;
 
 /// The values of the codes, as parts of the scale: quantiles of a normal distribution. Source: bitsandbytes'
@@ -79,9 +80,24 @@ fn largest(values: &[f32]) -> f32 {
     values.iter().fold(0.0f32, |most, value| most.max(value.abs()))
 }
 
+/// Weights that a worker encodes at a time: whole blocks.
+const PART: usize = 64 * NF4_BLOCK;
+
 /// The codes of weights, of which the first begins a block; appends the blocks' scales.
 pub(super) fn encode(weights: &[f32], absmax: &mut Vec<f32>) -> Vec<u8> {
+    let parts = weights.par_chunks(PART).map(encode_part).collect::<Vec<_>>();
     let mut codes = Vec::with_capacity(weights.len().div_ceil(2));
+    for (of_part, scales) in parts {
+        codes.extend(of_part);
+        absmax.extend(scales);
+    }
+    codes
+}
+
+/// The codes of weights and the scales of their blocks.
+fn encode_part(weights: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    let mut codes = Vec::with_capacity(weights.len().div_ceil(2));
+    let mut absmax = Vec::with_capacity(weights.len().div_ceil(NF4_BLOCK));
     let mut higher = None;
     for block in weights.chunks(NF4_BLOCK) {
         let largest = largest(block);
@@ -99,7 +115,7 @@ pub(super) fn encode(weights: &[f32], absmax: &mut Vec<f32>) -> Vec<u8> {
         }
     }
     codes.extend(higher);
-    codes
+    (codes, absmax)
 }
 
 /// The mean of scales, rounded once.

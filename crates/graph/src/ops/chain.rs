@@ -226,7 +226,7 @@ impl Chain {
         if *self.has_rows.get(operand)? {
             return None;
         }
-        let scales = codes.scales([0, 0]).len();
+        let scales = codes.scale_count();
         let moved = |slot: Slot| match slot {
             Slot::Operand(index) if index > operand => Slot::Operand(index + scales),
             slot => slot,

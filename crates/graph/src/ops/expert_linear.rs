@@ -1,11 +1,11 @@
 //! The linear layers of experts: a matrix product for the rows of each expert.
 
-use super::linear::{product_flops, scratch_of, with_columns};
+use super::linear::{product_flops, scratch_of};
 use super::{
-    Access, Example, Fill, Io, Nature, Operation, Target, WeightLayout, accumulating, expect_rank, expect_type,
-    operands,
+    Access, Example, Fill, Io, Nature, Op, Operation, QuantizedExpertLinear, QuantizedExpertLinearInputGrad, Target,
+    WeightLayout, accumulating, expect_rank, expect_type, operands,
 };
-use crate::{Backward, DType, DeviceKind, GraphError, TensorType};
+use crate::{Backward, DType, DeviceKind, GraphError, TensorType, WeightCodes};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -71,10 +71,13 @@ fn expect_rows(
     expect_type(op, what, rows, &like.with_shape(&[1, rows.rows(), columns]))
 }
 
-/// Scratch of the processor for the rows of any expert.
+/// Scratch of the processor for the rows of any expert, of `rows` in all. `scratch` returns that of a product.
+pub(super) fn scratch_rows(rows: usize, scratch: impl Fn(usize) -> Bytes) -> Bytes {
+    scratch(rows.min(MOST_EXPERT_ROWS))
+}
+
 fn scratch_of_rows(x: &TensorType, y: &TensorType, target: &Target) -> Bytes {
-    let rows = x.rows().min(MOST_EXPERT_ROWS);
-    scratch_of([x.dtype, y.dtype], [rows, x.columns(), y.columns()], target)
+    scratch_rows(x.rows(), |rows| scratch_of([x.dtype, y.dtype], [rows, x.columns(), y.columns()], target))
 }
 
 impl Operation for ExpertLinear {
@@ -94,7 +97,7 @@ impl Operation for ExpertLinear {
             expect_type("expert_linear", "bias", bias, &weight.with_shape(&[weight.shape[0], to]))?;
         }
         expect_rows("expert_linear", "x", x, from, weight)?;
-        Ok(vec![with_columns(x, to)])
+        Ok(vec![x.with_columns(to)])
     }
 
     fn nature(&self) -> Nature {
@@ -115,6 +118,11 @@ impl Operation for ExpertLinear {
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         scratch_of_rows(io.inputs[0], io.outputs[0], target)
+    }
+
+    fn with_codes(&self, index: usize, codes: WeightCodes) -> Option<Op> {
+        let Self { layout, bias } = *self;
+        (index == 1).then(|| QuantizedExpertLinear { codes, layout, bias }.into())
     }
 
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
@@ -159,7 +167,7 @@ impl Operation for ExpertLinearInputGrad {
         let [dy, weight, bounds] = operands("expert_linear_input_grad", inputs)?;
         let (from, to) = extents("expert_linear_input_grad", self.layout, weight, bounds)?;
         expect_rows("expert_linear_input_grad", "dy", dy, to, weight)?;
-        Ok(vec![with_columns(dy, from)])
+        Ok(vec![dy.with_columns(from)])
     }
 
     fn nature(&self) -> Nature {
@@ -180,6 +188,10 @@ impl Operation for ExpertLinearInputGrad {
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
         scratch_of_rows(io.inputs[0], io.outputs[0], target)
+    }
+
+    fn with_codes(&self, index: usize, codes: WeightCodes) -> Option<Op> {
+        (index == 1).then(|| QuantizedExpertLinearInputGrad { codes, layout: self.layout }.into())
     }
 
     fn examples() -> Vec<Example> {
@@ -210,7 +222,7 @@ impl Operation for ExpertLinearWeightGrad {
         let [x, dy, bounds] = operands("expert_linear_weight_grad", inputs)?;
         expect_rank("expert_linear_weight_grad", "x", x, 3)?;
         expect_rows("expert_linear_weight_grad", "x", x, x.columns(), x)?;
-        expect_type("expert_linear_weight_grad", "dy", dy, &with_columns(x, dy.columns()))?;
+        expect_type("expert_linear_weight_grad", "dy", dy, &x.with_columns(dy.columns()))?;
         expect_rank("expert_linear_weight_grad", "bounds", bounds, 1)?;
         expect_type("expert_linear_weight_grad", "bounds", bounds, &bounds.with_dtype(DType::I32))?;
         let (experts, from, to) = (bounds.shape[0] - 1, x.columns(), dy.columns());
@@ -284,6 +296,7 @@ impl Operation for ExpertLinearWeightGrad {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tiled_scratch;
     use super::*;
 
     /// No routing needs more scratch than what is declared for it.
@@ -297,8 +310,10 @@ mod tests {
             for other in [16, 768, 1056, 1057, 3000] {
                 let of_rows = |rows| scratch_of(dtypes, [rows, channels, other], &target);
                 let over_rows = |rows| scratch_of([dtypes[0], DType::F32], [channels, rows, other], &target);
+                let in_tiles = |rows| tiled_scratch(dtypes[1], [rows, channels, other], 3);
                 for rows in (1..=MOST_EXPERT_ROWS).step_by(5) {
                     assert!(of_rows(rows) <= of_rows(MOST_EXPERT_ROWS), "{rows} {channels} {other} {dtypes:?}");
+                    assert!(in_tiles(rows) <= in_tiles(MOST_EXPERT_ROWS), "{rows} {channels} {other} {dtypes:?}");
                 }
                 for rows in (1..9000).step_by(53) {
                     assert!(over_rows(rows) <= over_rows(9000), "{rows} {channels} {other} {dtypes:?}");

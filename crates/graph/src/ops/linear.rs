@@ -83,13 +83,6 @@ pub(super) fn product_flops(rows: usize, inner: usize, columns: usize) -> u64 {
     2 * (rows * inner * columns) as u64
 }
 
-/// `ty` with its last extent replaced.
-pub(super) fn with_columns(ty: &TensorType, columns: usize) -> TensorType {
-    let mut ty = ty.clone();
-    *ty.shape.last_mut().expect("operands of a linear layer have extents") = columns;
-    ty
-}
-
 impl Linear {
     /// Emits the gradients of the parameters, if they are trained: operands `weight` and, if there is a bias, `bias`.
     pub(super) fn push_weight_grad(
@@ -132,8 +125,8 @@ impl Operation for Linear {
             (x, weight)
         };
         let (from, to) = self.layout.extents(weight);
-        expect_type("linear", "x", x, &with_columns(x, from).with_dtype(weight.dtype))?;
-        Ok(vec![with_columns(x, to)])
+        expect_type("linear", "x", x, &x.with_columns(from).with_dtype(weight.dtype))?;
+        Ok(vec![x.with_columns(to)])
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -198,8 +191,8 @@ impl Operation for LinearInputGrad {
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         let [dy, weight] = operands("linear_input_grad", inputs)?;
         let (from, to) = self.layout.extents(weight);
-        expect_type("linear_input_grad", "dy", dy, &with_columns(dy, to).with_dtype(weight.dtype))?;
-        Ok(vec![with_columns(dy, from)])
+        expect_type("linear_input_grad", "dy", dy, &dy.with_columns(to).with_dtype(weight.dtype))?;
+        Ok(vec![dy.with_columns(from)])
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -239,7 +232,7 @@ impl Operation for LinearWeightGrad {
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         let [x, dy] = operands("linear_weight_grad", inputs)?;
-        expect_type("linear_weight_grad", "dy", dy, &with_columns(x, dy.columns()))?;
+        expect_type("linear_weight_grad", "dy", dy, &x.with_columns(dy.columns()))?;
         let (from, to) = (x.columns(), dy.columns());
         let weight = match self.layout {
             WeightLayout::InOut => TensorType::f32(&[from, to]),

@@ -1,6 +1,6 @@
 //! A matrix product that is added to a tensor in place: the second half of a low-rank adapter, and its gradient.
 
-use super::linear::{product_flops, scratch_of, with_columns};
+use super::linear::{product_flops, scratch_of};
 use super::{Example, Io, Linear, LinearInputGrad, Nature, Operation, Target, WeightLayout, expect_type, operands};
 use crate::{Backward, GraphError, TensorType};
 use plimsoll_units::Bytes;
@@ -23,8 +23,8 @@ impl Operation for LinearAdd {
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
         let [base, x, weight] = operands("linear_add", inputs)?;
         let (from, to) = self.layout.extents(weight);
-        expect_type("linear_add", "x", x, &with_columns(x, from).with_dtype(weight.dtype))?;
-        expect_type("linear_add", "base", base, &with_columns(x, to))?;
+        expect_type("linear_add", "x", x, &x.with_columns(from).with_dtype(weight.dtype))?;
+        expect_type("linear_add", "base", base, &x.with_columns(to))?;
         Ok(vec![base.clone()])
     }
 

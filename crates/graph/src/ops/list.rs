@@ -15,6 +15,7 @@ pub use super::linear::WeightLayout;
 pub use super::parameter_update::{STATE_BLOCK, WeightFormat};
 pub use super::pool::Pooling;
 pub use super::preference_loss::{PreferenceKind, REWARDS};
+pub use super::quantized_expert_linear::groups;
 pub use super::quantized_linear::strips;
 pub use super::rotary::{RopeScaling, inverse_frequencies};
 pub use super::route::tokens_of_part;
@@ -112,6 +113,7 @@ ops! { $
     pool: Pool, PoolGrad;
     positions: Positions, PositionsGrad;
     preference_loss: PreferenceLoss, PreferenceLossGrad;
+    quantized_expert_linear: QuantizedExpertLinear, QuantizedExpertLinearInputGrad;
     quantized_linear: QuantizedLinear, QuantizedLinearInputGrad;
     relu: Relu, ReluGrad;
     rms_norm: RmsNorm, RmsNormGrad;

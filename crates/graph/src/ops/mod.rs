@@ -47,6 +47,7 @@ mod parameter_update;
 mod pool;
 mod positions;
 mod preference_loss;
+mod quantized_expert_linear;
 mod quantized_linear;
 mod relu;
 mod rms_norm;

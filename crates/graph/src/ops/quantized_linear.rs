@@ -1,9 +1,9 @@
 //! The linear layer whose weight is stored in codes ([`WeightCodes`]), and its gradient of x. Gradient rules do not emit
 //! them: a lever replaces `Linear` and `LinearInputGrad` of frozen weights.
 
-use super::linear::{product_flops, with_columns};
+use super::linear::product_flops;
 use super::{Example, Fill, Io, Nature, Operation, Target, expect_rank, expect_type, tiled_scratch};
-use crate::{DType, DeviceKind, GraphError, TensorType, WeightCodes};
+use crate::{DType, DeviceKind, GraphError, Shape, TensorType, WeightCodes};
 use plimsoll_units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -31,7 +31,7 @@ pub struct QuantizedLinearInputGrad {
 
 /// Most weights that a card decodes at a time: the whole matrix of 4,096 by 4,096, so that each product is large enough
 /// for all multiprocessors.
-const MOST_DECODED: usize = 1 << 24;
+pub(super) const MOST_DECODED: usize = 1 << 24;
 
 /// Columns of a strip are a multiple of this.
 const STRIP_MULTIPLE: usize = 128;
@@ -43,29 +43,40 @@ pub fn strips(inner: usize, columns: usize) -> impl Iterator<Item = Range<usize>
     (0..columns).step_by(width).map(move |first| first..columns.min(first + width))
 }
 
-/// Checks the codes and scales that are operands from index 1 on, and returns the extents (out, in) of the weight.
-fn expect_codes(op: &'static str, codes: WeightCodes, inputs: &[&TensorType]) -> Result<[usize; 2], GraphError> {
+/// Checks the codes and scales that are operands from index 1 on, and returns the shape of the weight, which has this rank.
+pub(super) fn expect_codes(
+    op: &'static str,
+    codes: WeightCodes,
+    inputs: &[&TensorType],
+    rank: usize,
+) -> Result<Shape, GraphError> {
     let Some(stored) = inputs.get(1) else {
         let problem = format!("takes codes, found {} operands", inputs.len());
         return Err(GraphError::ShapeMismatch { op, problem });
     };
-    expect_rank(op, "codes", stored, 2)?;
+    expect_rank(op, "codes", stored, rank)?;
     expect_type(op, "codes", stored, &stored.with_dtype(DType::U8))?;
-    let extents = codes.extents(stored);
-    for (index, (name, ty)) in codes.scales(extents).iter().enumerate() {
+    let weight = codes.shape(stored);
+    for (index, (name, ty)) in codes.scales(&weight).iter().enumerate() {
         let found = inputs.get(2 + index).copied();
         expect_type(op, name, found.unwrap_or(&TensorType::f32(&[])), ty)?;
     }
-    Ok(extents)
+    Ok(weight)
+}
+
+/// The extents (out, in) of the weight.
+fn expect_matrix(op: &'static str, codes: WeightCodes, inputs: &[&TensorType]) -> Result<[usize; 2], GraphError> {
+    let weight = expect_codes(op, codes, inputs, 2)?;
+    Ok([weight[0], weight[1]])
 }
 
 /// `ShapeMismatch` unless x holds floats in rows of this many channels.
-fn expect_rows(op: &'static str, what: &str, x: &TensorType, channels: usize) -> Result<(), GraphError> {
+pub(super) fn expect_rows(op: &'static str, what: &str, x: &TensorType, channels: usize) -> Result<(), GraphError> {
     let dtype = if x.dtype.is_half() { x.dtype } else { DType::F32 };
-    expect_type(op, what, x, &with_columns(x, channels).with_dtype(dtype))
+    expect_type(op, what, x, &x.with_columns(channels).with_dtype(dtype))
 }
 
-fn expect_count(op: &'static str, inputs: &[&TensorType], count: usize) -> Result<(), GraphError> {
+pub(super) fn expect_count(op: &'static str, inputs: &[&TensorType], count: usize) -> Result<(), GraphError> {
     if inputs.len() == count {
         return Ok(());
     }
@@ -90,9 +101,9 @@ fn scratch(io: &Io, target: &Target) -> Bytes {
 }
 
 /// The operands and results, and the decoded weights, which are written and read once.
-fn bytes_moved(io: &Io) -> Bytes {
-    let [_, inner, columns] = extents(io);
-    let decoded = Bytes((inner * columns) as u64 * io.inputs[0].dtype.size_bytes());
+pub(super) fn bytes_moved(io: &Io, codes: WeightCodes) -> Bytes {
+    let weights = codes.shape(io.inputs[1]).iter().product::<usize>();
+    let decoded = Bytes(weights as u64 * io.inputs[0].dtype.size_bytes());
     io.inputs.iter().chain(&io.outputs).map(|ty| ty.bytes()).sum::<Bytes>() + decoded + decoded
 }
 
@@ -102,15 +113,15 @@ impl Operation for QuantizedLinear {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        let [to, from] = expect_codes(self.name(), self.codes, inputs)?;
-        let scales = self.codes.scales([to, from]).len();
+        let [to, from] = expect_matrix(self.name(), self.codes, inputs)?;
+        let scales = self.codes.scale_count();
         expect_count(self.name(), inputs, 2 + scales + usize::from(self.bias))?;
         let x = inputs[0];
         expect_rows(self.name(), "x", x, from)?;
         if let Some(bias) = inputs.get(2 + scales) {
             expect_type(self.name(), "bias", bias, &x.with_shape(&[to]))?;
         }
-        Ok(vec![with_columns(x, to)])
+        Ok(vec![x.with_columns(to)])
     }
 
     fn nature(&self) -> Nature {
@@ -127,7 +138,7 @@ impl Operation for QuantizedLinear {
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
-        bytes_moved(io)
+        bytes_moved(io, self.codes)
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -138,7 +149,7 @@ impl Operation for QuantizedLinear {
         let case = |codes, x: &[usize], to: usize, bias: bool| {
             let from = *x.last().expect("x has channels");
             let biases = bias.then(|| (TensorType::f32(&[to]), Fill::Uniform));
-            example(Self { codes, bias }, codes, x, [to, from], biases)
+            example(Self { codes, bias }, codes, x, &[to, from], biases)
         };
         let both = WeightCodes::ALL.into_iter().flat_map(|codes| {
             [
@@ -159,10 +170,10 @@ impl Operation for QuantizedLinearInputGrad {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, GraphError> {
-        let [to, from] = expect_codes(self.name(), self.codes, inputs)?;
-        expect_count(self.name(), inputs, 2 + self.codes.scales([to, from]).len())?;
+        let [to, from] = expect_matrix(self.name(), self.codes, inputs)?;
+        expect_count(self.name(), inputs, 2 + self.codes.scale_count())?;
         expect_rows(self.name(), "dy", inputs[0], to)?;
-        Ok(vec![with_columns(inputs[0], from)])
+        Ok(vec![inputs[0].with_columns(from)])
     }
 
     fn nature(&self) -> Nature {
@@ -179,7 +190,7 @@ impl Operation for QuantizedLinearInputGrad {
     }
 
     fn bytes_moved(&self, io: &Io) -> Bytes {
-        bytes_moved(io)
+        bytes_moved(io, self.codes)
     }
 
     fn scratch(&self, io: &Io, target: &Target) -> Bytes {
@@ -189,7 +200,7 @@ impl Operation for QuantizedLinearInputGrad {
     fn examples() -> Vec<Example> {
         let case = |codes, dy: &[usize], from: usize| {
             let to = *dy.last().expect("dy has channels");
-            example(Self { codes }, codes, dy, [to, from], None)
+            example(Self { codes }, codes, dy, &[to, from], None)
         };
         let both = WeightCodes::ALL.into_iter().flat_map(|codes| {
             [case(codes, &[2, 3, 7], 6), case(codes, &[1, 19, 17], 34), case(codes, &[2, 64, 401], 12)]
@@ -198,16 +209,16 @@ impl Operation for QuantizedLinearInputGrad {
     }
 }
 
-/// A case for x of this shape and a weight (out, in), followed by further operands.
-fn example(
+/// A case for x and a weight of these shapes, followed by further operands.
+pub(super) fn example(
     op: impl Into<super::Op>,
     codes: WeightCodes,
     x: &[usize],
-    weight: [usize; 2],
-    further: Option<(TensorType, Fill)>,
+    weight: &[usize],
+    further: impl IntoIterator<Item = (TensorType, Fill)>,
 ) -> Example {
     let mut example = Example::uniform(op, &[x]);
-    let stored = codes.codes(&TensorType::f32(&weight)).expect("examples have rows of whole bytes");
+    let stored = codes.codes(&TensorType::f32(weight)).expect("examples have rows of whole bytes");
     let scales = codes.scales(weight).into_iter().map(|(_, ty)| (ty, Fill::Positive));
     example.inputs.extend([(stored, Fill::Uniform)].into_iter().chain(scales).chain(further));
     example

@@ -1,15 +1,18 @@
-//! Frozen weight matrices in codes: the weights of linear layers in blocks, except those with the layout (in, out).
-//! Embeddings, norms and output heads keep their precision.
+//! Frozen weight matrices in codes: the weights of linear layers in blocks, those of experts among them, except single ones with
+//! the layout (in, out). Embeddings, norms, output heads and routers keep their precision: a router's rounding would send tokens to
+//! other experts.
 //!
 //! ```text
-//!   linear             x, weight              ──►  quantized_linear             x, codes, scales …
-//!   linear_input_grad  dy, weight             ──►  quantized_linear_input_grad  dy, codes, scales …
+//!   linear                    x, weight           ──►  quantized_linear                    x, codes, scales …
+//!   linear_input_grad         dy, weight          ──►  quantized_linear_input_grad         dy, codes, scales …
+//!   expert_linear             x, weight, bounds   ──►  quantized_expert_linear             x, codes, scales … bounds
+//!   expert_linear_input_grad  dy, weight, bounds  ──►  quantized_expert_linear_input_grad  dy, codes, scales … bounds
 //! ```
 
 use super::Lever;
 use crate::request::Request;
 use crate::settings::{Levers, Settings};
-use plimsoll_graph::{ADAPTER_PREFIX, Coded, Graph, Node, Role, Storage, TensorId, WeightCodes};
+use plimsoll_graph::{ADAPTER_PREFIX, Coded, Graph, Node, Op, Role, Storage, TensorId, WeightCodes};
 use std::collections::HashMap;
 
 /// Stores all frozen weights that can be in this format in it, and replaces the nodes that read them.
@@ -19,7 +22,7 @@ pub fn base_weights(graph: &mut Graph, format: WeightCodes) {
         let tensor = graph.parameters[index].tensor;
         let weight = graph[tensor].clone();
         let codes = format.codes(&weight.ty).expect("a weight that the format can store");
-        let declared = format.scales(format.extents(&codes)).into_iter().map(|(suffix, ty)| {
+        let declared = format.scales(&format.shape(&codes)).into_iter().map(|(suffix, ty)| {
             graph.tensor(format!("{}.{suffix}", weight.name), ty, Role::Weight, Storage::Persistent)
         });
         let scales = declared.collect::<Vec<_>>();
@@ -45,8 +48,12 @@ pub(crate) fn quantizable(graph: &Graph, format: WeightCodes) -> Vec<usize> {
             readers.entry(input).or_default().push((node, place));
         }
     }
-    let takes_codes =
-        |(node, place): &(&Node, usize)| node.block.is_some() && node.op.with_codes(*place, format).is_some();
+    let chooses = |tensor: &TensorId| {
+        readers.get(tensor).is_some_and(|readers| readers.iter().any(|(node, _)| matches!(node.op, Op::Route(_))))
+    };
+    let takes_codes = |(node, place): &(&Node, usize)| {
+        node.block.is_some() && node.op.with_codes(*place, format).is_some() && !node.outputs.iter().any(chooses)
+    };
     let is_quantizable = |tensor: TensorId| {
         let readers = readers.get(&tensor).map_or(&[][..], Vec::as_slice);
         format.codes(&graph[tensor].ty).is_some() && !readers.is_empty() && readers.iter().all(takes_codes)

@@ -63,6 +63,22 @@ fn a_frozen_llama_has_about_four_bits_for_each_weight_of_its_blocks() {
     }
 }
 
+/// Experts are most of a mixture's weights. Those of gpt-oss have the layout (in, out).
+#[test]
+fn frozen_experts_have_about_four_bits_for_each_weight() {
+    for (model, parameters) in [("qwen3-30b-a3b", 48 * (4 + 3)), ("gpt-oss-20b", 24 * (4 + 2))] {
+        let request = request(model, &["layers."]);
+        let (_, of_whole) = planned(&request, None).expect("a plan");
+        let (graph, plan) = planned(&request, Some(WeightCodes::Nf4)).expect("a plan");
+        assert_eq!(validate(&plan), Ok(()));
+        let (names, bytes) = coded(&graph);
+        assert_eq!(names.len(), parameters, "{model}");
+        assert!(names.iter().all(|name| name.contains("_proj")), "{model}: no router");
+        assert!((8.0 * bytes - 4.127).abs() < 2e-3, "{model}: {} bits", 8.0 * bytes);
+        assert!(3 * plan.breakdown.weights_bytes < of_whole.breakdown.weights_bytes, "{model}");
+    }
+}
+
 #[test]
 fn every_program_reads_the_same_codes() {
     let (graph, _) = planned(&request("llama-3.2-1b", &["layers."]), Some(WeightCodes::Nf4)).expect("a plan");

@@ -540,6 +540,16 @@ fn adapters_of_experts_are_trained_resumed_merged_and_exported() {
         assert_eq!(logits(&sandbox, &format!("runs/{name}-on"), ""), adapted);
         sandbox.must(&format!("merge --checkpoint runs/{name}-whole --out {name}-merged --device cpu"));
         assert!(largest_difference(&adapted, &logits(&sandbox, &format!("{name}-merged"), "")) < 1e-5);
+        // The experts below the adapters in codes.
+        let coded = format!("--init runs/base-{name}/model --method qlora --lora-rank 2 --lora-targets {targets}");
+        sandbox.must(&format!("train {DATA} {coded} --max-steps 2 --learning-rate 0.02 --name {name}-coded"));
+        let coded = logits(&sandbox, &format!("runs/{name}-coded"), "");
+        let plain = logits(&sandbox, &format!("runs/{name}-coded"), "--base-weights off");
+        assert!(largest_difference(&coded, &plain) > 1e-3, "{name}");
+        sandbox.must(&format!(
+            "merge --checkpoint runs/{name}-coded --out {name}-decoded --device cpu --base-weights nf4"
+        ));
+        assert!(largest_difference(&coded, &logits(&sandbox, &format!("{name}-decoded"), "")) < 1e-5, "{name}");
     }
     sandbox.must("export --checkpoint runs/qwen-whole --gguf F32 --out adapters.gguf");
     let exported = fs::read(sandbox.path("adapters.gguf")).expect("a file");

@@ -71,34 +71,20 @@ impl<'a> Packed<'a> {
         Ok(Some(Self { groups, outputs, blocks, scales }))
     }
 
-    /// Calls `take` with the index of each part's first element and with the elements in single precision: 32 rows of an
-    /// expert at a time, so that memory is needed for no more.
-    pub(super) fn unpack<E>(&self, mut take: impl FnMut(usize, &[f32]) -> Result<(), E>) -> Result<(), E> {
-        let of_part = GROUP * self.outputs;
-        let mut part = vec![0.0; of_part];
-        for number in 0..self.blocks.len() / self.outputs {
-            let (expert, group) = (number / self.groups, number % self.groups);
-            for output in 0..self.outputs {
-                let place = (expert * self.outputs + output) * self.groups + group;
-                let scale = power(self.scales[place]);
-                for (byte, pair) in self.blocks[place].iter().enumerate() {
-                    for (half, bits) in [pair & 15, pair >> 4].into_iter().enumerate() {
-                        part[(2 * byte + half) * self.outputs + output] = NUMBERS[usize::from(bits)] * scale;
-                    }
-                }
+    /// Sets `into` to the elements in single precision from index `first` on. Panics if there are fewer.
+    pub(super) fn read(&self, mut first: usize, mut into: &mut [f32]) {
+        while !into.is_empty() {
+            let (row, output) = (first / self.outputs, first % self.outputs);
+            let (of_row, rest) = into.split_at_mut(into.len().min(self.outputs - output));
+            let (expert, input) = (row / (self.groups * GROUP), row % (self.groups * GROUP));
+            let group = (expert * self.outputs + output) * self.groups + input / GROUP;
+            let (byte, shift) = (input % GROUP / 2, input % 2 * 4);
+            let groups = self.blocks[group..].iter().zip(&self.scales[group..]).step_by(self.groups);
+            for (value, (block, &scale)) in of_row.iter_mut().zip(groups) {
+                *value = NUMBERS[usize::from(block[byte] >> shift & 15)] * power(scale);
             }
-            take(number * of_part, &part)?;
+            (first, into) = (first + of_row.len(), rest);
         }
-        Ok(())
-    }
-
-    /// An element in single precision, by its index in the weight.
-    pub(super) fn number(&self, index: usize) -> f32 {
-        let (row, output) = (index / self.outputs, index % self.outputs);
-        let (expert, input) = (row / (self.groups * GROUP), row % (self.groups * GROUP));
-        let place = (expert * self.outputs + output) * self.groups + input / GROUP;
-        let pair = self.blocks[place][input % GROUP / 2];
-        NUMBERS[usize::from(if input.is_multiple_of(2) { pair & 15 } else { pair >> 4 })] * power(self.scales[place])
     }
 }
 

@@ -208,9 +208,7 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign:
             return fill_quantized(engine, parameter, *from..from + elements, *at, &weight);
         }
         if let Some(weight) = Packed::find(archive, stored, shape)? {
-            return weight.unpack(|first, values| {
-                engine.fill_parameter(parameter, first, DType::F32, bytemuck::cast_slice(values))
-            });
+            return engine.fill_with(parameter, 0..*elements, |first, values| weight.read(first, values));
         }
         let Some(dtype) = dtype_of(view).filter(|dtype| is_float(*dtype)) else {
             let (path, tensor) = (path.to_owned(), stored.to_owned());
@@ -225,7 +223,7 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign:
             let turned = transposed_bytes(own, elements / columns, dtype);
             return engine.fill_parameter(parameter, *at, dtype, &turned);
         }
-        // Codes have scales of the whole.
+        // Codes have scales of whole matrices.
         let part = if parameter.coded.is_some() { *elements } else { PART };
         for first in (0..*elements).step_by(part.max(1)) {
             let last = (first + part).min(*elements);
@@ -247,9 +245,11 @@ fn fill_quantized(
     weight: &Quantized,
 ) -> Result<(), TrainError> {
     weight.check()?;
-    let tensors = parameter.coded.as_ref().and_then(|coded| weight.coded(coded.format, &elements));
-    if let Some(tensors) = tensors {
-        return coded_tensors(parameter).zip(tensors).try_for_each(|(tensor, bytes)| engine.write(tensor, &bytes));
+    if let Some(coded) = &parameter.coded
+        && let Some(tensors) = weight.coded(coded.format, &elements)
+    {
+        engine.write_part(parameter.tensor, (at / coded.format.per_byte()) as u64, &tensors[0])?;
+        return engine.write_scales(coded, at / elements.len(), &tensors[1..]);
     }
     engine.fill_with(parameter, at..at + elements.len(), |first, values| {
         weight.decode(elements.start + first - at, values)
@@ -261,7 +261,7 @@ fn check_codes(engine: &Engine, archive: &Archive) -> Result<(), CheckpointError
     for parameter in engine.parameters() {
         let tensor = engine.name(parameter.tensor);
         let is_stored = |format: &WeightCodes| {
-            format.scales([1, 1]).iter().all(|(suffix, _)| archive.has(&format!("{tensor}.{suffix}")))
+            format.scales(&[1, 1]).iter().all(|(suffix, _)| archive.has(&format!("{tensor}.{suffix}")))
         };
         match WeightCodes::ALL.into_iter().find(is_stored) {
             Some(format) if parameter.coded.as_ref().is_none_or(|coded| coded.format != format) => {

@@ -94,7 +94,12 @@ impl StoredWeights {
             return Ok(());
         }
         if let Some(packed) = Packed::find(&self.archive, stored, shape)? {
-            values.iter_mut().enumerate().for_each(|(number, value)| *value = packed.number(first + number * step));
+            match step {
+                1 => packed.read(first, values),
+                _ => values.iter_mut().enumerate().for_each(|(number, value)| {
+                    packed.read(first + number * step, slice::from_mut(value));
+                }),
+            }
             return Ok(());
         }
         let view = self.archive.view(stored)?;

@@ -187,6 +187,64 @@ fn other_codes_are_encoded_from_the_decoded_weights() {
     }
 }
 
+/// The tensors in which a model's files store the parameters of an engine: zeros.
+fn zeros_of(engine: &Engine) -> Tensors {
+    let tensors = engine.parameters().iter().flat_map(|parameter| {
+        let shape = engine.plan()[parameter.tensor].ty.shape.to_vec();
+        let whole = (engine.name(parameter.tensor).to_owned(), shape);
+        let pieces = parameter.stored.iter().map(|piece| (piece.tensor.to_string(), piece.shape.clone()));
+        pieces.chain(parameter.stored.is_empty().then_some(whole)).collect::<Vec<_>>()
+    });
+    tensors
+        .map(|(name, shape)| (name, (Dtype::F32, shape.clone(), vec![0; 4 * shape.iter().product::<usize>()])))
+        .collect()
+}
+
+/// The matrix of each expert has scales of its own, in files and in a run.
+#[test]
+fn experts_keep_their_codes() {
+    let config = r#"{"model_type": "qwen3_moe", "vocab_size": 37, "hidden_size": 34, "intermediate_size": 48,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "max_position_embeddings": 64, "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 46,
+        "norm_topk_prob": true}"#;
+    let model = ModelConfig::from_json(config).expect("a sensible model");
+    let golden = Golden::read(NF4);
+    let mut tensors = zeros_of(&engine(&model, None));
+    let mut expected = HashMap::<String, Vec<Vec<u8>>>::new();
+    for layer in ["gate_proj", "up_proj", "down_proj"] {
+        for expert in 0..3 {
+            let name = format!("model.layers.0.mlp.experts.{expert}.{layer}.weight");
+            let shape = tensors[&name].1.clone();
+            let count = shape[0] * shape[1];
+            let values = (0..count).map(|i| ((i * 37 + 11 * expert) % 101) as f32 / 64.0 - expert as f32 / 3.0);
+            let mut encoder = Encoder::new(WeightCodes::Nf4, shape[1]);
+            let codes = encoder.encode(&values.collect::<Vec<_>>());
+            let scales = encoder.scales();
+            let all = expected.entry(layer.to_owned()).or_insert_with(|| vec![Vec::new(); 4]);
+            all.iter_mut().zip([&codes].into_iter().chain(&scales)).for_each(|(all, own)| all.extend(own));
+            let offset = f32::from_ne_bytes(scales[2][..].try_into().expect("one number"));
+            let state = json!({"quant_type": "nf4", "blocksize": 64, "dtype": "float32", "shape": shape,
+                "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": offset});
+            let state = state.to_string().into_bytes();
+            tensors.insert(format!("{name}.absmax"), (Dtype::U8, vec![scales[0].len()], scales[0].clone()));
+            tensors.insert(format!("{name}.nested_absmax"), (Dtype::F32, vec![scales[1].len() / 4], scales[1].clone()));
+            for map in ["quant_map", "nested_quant_map"] {
+                tensors.insert(format!("{name}.{map}"), golden.tensors[&format!("{DOWN}.{map}")].clone());
+            }
+            tensors.insert(format!("{name}.quant_state.bitsandbytes__nf4"), (Dtype::U8, vec![state.len()], state));
+            tensors.insert(name, (Dtype::U8, vec![codes.len(), 1], codes));
+        }
+    }
+    let mut of_codes = engine(&model, Some(WeightCodes::Nf4));
+    load(&mut of_codes, &tensors).expect("weights of this model");
+    for (layer, expected) in expected {
+        let parameter = of_codes.parameters().iter().find(|parameter| {
+            parameter.stored.first().is_some_and(|piece| piece.tensor.ends_with(&format!("experts.0.{layer}.weight")))
+        });
+        assert!(coded(&of_codes, parameter.expect("a parameter of experts")) == expected, "{layer}");
+    }
+}
+
 /// Three matrices in one tensor: scales of rows are apart, those of blocks are shared.
 #[test]
 fn layers_in_one_tensor_are_taken_apart() {
@@ -199,17 +257,7 @@ fn layers_in_one_tensor_are_taken_apart() {
     let mut encoder = Encoder::new(WeightCodes::Int8, 64);
     let codes = encoder.encode(&values);
     let scales = encoder.scales().remove(0);
-    let plain = engine(&model, None);
-    let mut tensors = Tensors::new();
-    for parameter in plain.parameters() {
-        let shape = plain.plan()[parameter.tensor].ty.shape.to_vec();
-        let whole = (plain.name(parameter.tensor).to_owned(), shape);
-        let pieces = parameter.stored.iter().map(|piece| (piece.tensor.to_string(), piece.shape.clone()));
-        for (name, shape) in pieces.chain(parameter.stored.is_empty().then_some(whole)) {
-            let bytes = vec![0; 4 * shape.iter().product::<usize>()];
-            tensors.insert(name, (Dtype::F32, shape, bytes));
-        }
-    }
+    let mut tensors = zeros_of(&engine(&model, None));
     tensors.insert(name.to_owned(), (Dtype::I8, vec![128, 64], codes.clone()));
     tensors.insert(name.replace("weight", "SCB"), (Dtype::F32, vec![128], scales.clone()));
     let mut of_codes = engine(&model, Some(WeightCodes::Int8));

@@ -1,28 +1,62 @@
 //! Launches of the products of experts: on tensor cores `kernels/expert_product.cu` and `kernels/expert_product_tf32.cu`,
 //! else `kernels/expert_linear.cu`. As for other products, neither the size of tiles nor the routing changes the bits of
-//! a row.
+//! a row. Weights in codes are decoded into scratch, those of some experts at a time (`kernels/quantized_linear.cu`).
 
 use super::CudaKernel;
 use super::products::{TENSOR_THREADS, TF32, VECTOR, tensor_type};
+use super::quantized_linear::{Decoded, decode};
 use super::shape::{THREADS, WARP, extent, launch, line, number};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
-use plimsoll_graph::DType;
 use plimsoll_graph::ops::{
-    ENOUGH_TENSOR_TILES, ExpertLinear, ExpertLinearInputGrad, ExpertLinearWeightGrad, LARGE_TILE, TILE, WeightLayout,
-    tiles,
+    ENOUGH_TENSOR_TILES, ExpertLinear, ExpertLinearInputGrad, ExpertLinearWeightGrad, LARGE_TILE,
+    QuantizedExpertLinear, QuantizedExpertLinearInputGrad, TILE, WeightLayout, groups, tiles,
 };
+use plimsoll_graph::{DType, WeightCodes};
 
 impl CudaKernel for ExpertLinear {
     fn parts(&self, operands: &Operands) -> Vec<Part> {
         let bias = if self.bias { operands.inputs[3] } else { 0 };
-        vec![of_rows(operands, bias, self.layout == WeightLayout::OutIn).into()]
+        vec![of_rows(operands, &Experts::all(operands, bias), self.layout == WeightLayout::OutIn).into()]
     }
 }
 
 impl CudaKernel for ExpertLinearInputGrad {
     fn parts(&self, operands: &Operands) -> Vec<Part> {
-        vec![of_rows(operands, 0, self.layout == WeightLayout::InOut).into()]
+        vec![of_rows(operands, &Experts::all(operands, 0), self.layout == WeightLayout::InOut).into()]
     }
+}
+
+impl CudaKernel for QuantizedExpertLinear {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        let bias = if self.bias { operands.inputs[3 + self.codes.scale_count()] } else { 0 };
+        in_groups(operands, self.codes, bias, self.layout == WeightLayout::OutIn)
+    }
+}
+
+impl CudaKernel for QuantizedExpertLinearInputGrad {
+    fn parts(&self, operands: &Operands) -> Vec<Part> {
+        in_groups(operands, self.codes, 0, self.layout == WeightLayout::InOut)
+    }
+}
+
+/// For each group of experts, a kernel that decodes their weights, and their products.
+fn in_groups(operands: &Operands, codes: WeightCodes, bias: u64, is_transposed: bool) -> Vec<Part> {
+    let shape = codes.shape(operands.io.inputs[1]);
+    let (experts, rows, columns) = (shape[0], shape[1], shape[2]);
+    let of_bias = operands.io.outputs[0].columns() as u64 * operands.io.outputs[0].dtype.size_bytes();
+    let bounds = operands.inputs[2 + codes.scale_count()];
+    let parts = groups(experts, rows * columns).flat_map(|group| {
+        let own_bounds = bounds + group.start as u64 * DType::I32.size_bytes();
+        let decoded = Decoded { rows: group.start * rows..group.end * rows, columns: 0..columns, bounds };
+        let experts = Experts {
+            weight: operands.scratch.address,
+            bounds: own_bounds,
+            count: group.len(),
+            bias: if bias == 0 { 0 } else { bias + group.start as u64 * of_bias },
+        };
+        [decode(operands, codes, &decoded).into(), of_rows(operands, &experts, is_transposed).into()]
+    });
+    parts.collect()
 }
 
 impl CudaKernel for ExpertLinearWeightGrad {
@@ -65,17 +99,32 @@ fn over_rows(op: &ExpertLinearWeightGrad, operands: &Operands, dweight: u64, exp
     kernel.launch("tn", [extent(tiles), extent(experts), 1], arguments)
 }
 
-/// The product of the rows of each expert with its matrix, which is transposed or not: for each tile that any routing
+/// Consecutive experts: the addresses of their weights, of the bounds of their rows, and of their biases or zero.
+struct Experts {
+    weight: u64,
+    bounds: u64,
+    count: usize,
+    bias: u64,
+}
+
+impl Experts {
+    /// All experts of an op whose weights are not in codes.
+    fn all(operands: &Operands, bias: u64) -> Self {
+        let count = operands.io.inputs[2].elements() - 1;
+        Self { weight: operands.inputs[1], bounds: operands.inputs[2], count, bias }
+    }
+}
+
+/// The product of the rows of each of these experts with its matrix, which is transposed or not: for each tile that any routing
 /// may need, tiles of columns next to each other.
-fn of_rows(operands: &Operands, bias: u64, is_transposed: bool) -> Launch {
+fn of_rows(operands: &Operands, experts: &Experts, is_transposed: bool) -> Launch {
     let (x, y) = (operands.io.inputs[0], operands.io.outputs[0]);
     let (rows, inner, columns) = (x.rows(), x.columns(), y.columns());
-    let experts = operands.io.inputs[2].elements() - 1;
     let kernel = Kernel::of(operands, [rows, columns, 1], &[inner, if is_transposed { inner } else { columns }]);
-    let tiles = (rows / kernel.tile + experts) * columns.div_ceil(kernel.tile);
+    let tiles = (rows / kernel.tile + experts.count) * columns.div_ceil(kernel.tile);
     let arguments = Arguments::default()
-        .addresses(&[operands.inputs[0], operands.inputs[1], operands.outputs[0], bias, operands.inputs[2]])
-        .int(experts)
+        .addresses(&[operands.inputs[0], experts.weight, operands.outputs[0], experts.bias, experts.bounds])
+        .int(experts.count)
         .int(columns)
         .int(inner)
         .int(number(x.dtype));

@@ -10,6 +10,14 @@ use plimsoll_graph::WeightCodes;
 use plimsoll_graph::ops::{InnerParts, QuantizedLinear, QuantizedLinearInputGrad, strips};
 use std::ops::Range;
 
+/// Part of a weight that a card decodes.
+pub(super) struct Decoded {
+    pub(super) rows: Range<usize>,
+    pub(super) columns: Range<usize>,
+    /// The bounds of each expert's rows, or zero if there are no experts: weights of an expert without rows stay undecoded.
+    pub(super) bounds: u64,
+}
+
 impl CudaKernel for QuantizedLinear {
     fn parts(&self, operands: &Operands) -> Vec<Part> {
         let bias = if self.bias { operands.inputs[operands.inputs.len() - 1] } else { 0 };
@@ -51,24 +59,27 @@ fn in_strips(
             parts: InnerParts::whole(inner),
             partial: 0,
         };
-        [decode(operands, codes, rows, of_row).into(), product.part(operands)]
+        let part = Decoded { rows, columns: of_row, bounds: 0 };
+        [decode(operands, codes, &part).into(), product.part(operands)]
     });
     parts.collect()
 }
 
-/// Decodes some rows and columns of the weight.
-fn decode(operands: &Operands, codes: WeightCodes, rows: Range<usize>, columns: Range<usize>) -> Launch {
+/// Decodes some rows and columns of the weight into scratch; the rows of an expert follow those of the one before.
+pub(super) fn decode(operands: &Operands, codes: WeightCodes, Decoded { rows, columns, bounds }: &Decoded) -> Launch {
     let x = operands.io.inputs[0];
-    let [_, stride] = codes.extents(operands.io.inputs[1]);
+    let shape = codes.shape(operands.io.inputs[1]);
+    let [of_matrix, stride] = [2, 1].map(|from_last| shape[shape.len() - from_last]);
     let place = Arguments::default()
+        .address(*bounds)
         .long(stride as u64)
-        .long(rows.start as u64)
-        .long(columns.start as u64)
+        .int(of_matrix)
+        .int(rows.start)
+        .int(columns.start)
         .int(rows.len())
         .int(columns.len());
-    let scales = codes.scales([0, 0]).len();
     let arguments = Arguments::default()
-        .addresses(&operands.inputs[1..2 + scales])
+        .addresses(&operands.inputs[1..2 + codes.scale_count()])
         .address(operands.scratch.address)
         .record(&place);
     let (kernel, arguments) = match codes {

@@ -60,6 +60,8 @@ enum Change {
     Added { layer: LinearLayer, adapter: Adapter, matrices: Matrices, codes: Vec<CodedPart>, has_magnitudes: bool },
     /// A tensor of the adapters' file, which was trained whole, replaces it.
     Replaced { by: String },
+    /// It has no adapter, and is encoded and decoded.
+    Recoded { codes: Vec<CodedPart> },
 }
 
 /// An adapter's matrices in their file.
@@ -79,7 +81,7 @@ enum Changed<'m> {
 impl Merge {
     /// Opens adapters and the weights below them, and compares their names and shapes. `folder` has the adapters' file, and with
     /// `averaged` that of their averages, which then take the place of the adapters. Where the graph of the model has parameters
-    /// in codes, adapters are added to the decoded values.
+    /// in codes, the files get the decoded values, with adapters added or not.
     /// Errors: those of reading weights.
     pub fn open(
         model: &ModelConfig,
@@ -135,6 +137,14 @@ impl Merge {
                 return Err(CheckpointError::BadAdapters { path: file, problem });
             }
             merge.changes.insert(stored, Change::Replaced { by });
+        }
+        for tensor in coded_tensors(graph) {
+            let stored = merge.stored(&tensor, &names)?;
+            if !merge.changes.contains_key(&stored) {
+                let shape = merge.weights.view(&stored)?.shape().to_vec();
+                merge.check_weight(&stored, &shape)?;
+                merge.changes.insert(stored, Change::Recoded { codes: coded_parts(graph, &tensor) });
+            }
         }
         Ok(merge)
     }
@@ -332,6 +342,7 @@ impl Merge {
                 let magnitudes = if *has_magnitudes { Some(self.magnitudes(layer)?) } else { None };
                 (&codes[..], Some(self.product(layer, *adapter, matrices)?), magnitudes)
             }
+            Some(Change::Recoded { codes }) => (&codes[..], None, None),
             None => (&[][..], None, None),
         };
         let (shape, source) = match decoded {
@@ -439,14 +450,26 @@ fn weight_shape(layer: &LinearLayer) -> Vec<usize> {
     }
 }
 
+/// The tensors of the model's files that the graph stores in codes.
+fn coded_tensors(graph: &Graph) -> BTreeSet<String> {
+    let coded = graph.parameters.iter().filter(|parameter| parameter.coded.is_some());
+    let tensors = coded.flat_map(|parameter| {
+        let whole = parameter.stored.is_empty().then(|| graph[parameter.tensor].name.to_string());
+        parameter.stored.iter().map(|piece| piece.tensor.to_string()).chain(whole)
+    });
+    tensors.collect()
+}
+
 /// The parts of a tensor of the model's files that the graph stores in codes.
 fn coded_parts(graph: &Graph, tensor: &str) -> Vec<CodedPart> {
     let mut parts = Vec::new();
     for parameter in &graph.parameters {
         let Some(coded) = &parameter.coded else { continue };
         if parameter.stored.is_empty() && *graph[parameter.tensor].name == *tensor {
-            let elements = parameter.shape(&graph[parameter.tensor].ty).iter().product();
-            parts.push(CodedPart { format: coded.format, elements: 0..elements });
+            let shape = parameter.shape(&graph[parameter.tensor].ty);
+            let of_matrix = shape.iter().rev().take(2).product::<usize>();
+            let matrices = (0..shape.iter().product()).step_by(of_matrix.max(1));
+            parts.extend(matrices.map(|first| CodedPart { format: coded.format, elements: first..first + of_matrix }));
         }
         let pieces = parameter.stored.iter().filter(|piece| *piece.tensor == *tensor);
         parts.extend(
