@@ -84,7 +84,7 @@ impl MergeArgs {
         let unfinished = Unfinished::create(&disk, &self.out, &merge)?;
         merge.write(&disk, &unfinished.path).map_err(not_written)?;
         copy_others(&disk, folders, &unfinished.path)?;
-        if merge.is_decoded() {
+        if merge.decoded().is_some() {
             rewrite_config(&disk, &unfinished.path, |text| ModelConfig::without_quantization(text).map(Some))?;
         }
         if merge.is_untied() {
@@ -114,10 +114,10 @@ impl MergeArgs {
             1 => "1 adapter".to_owned(),
             several => format!("{several} adapters"),
         };
-        let into = match self.base_weights.codes() {
-            Some(codes) => format!("weights decoded from {}, in {dtypes}, of", codes.name()),
-            None if merge.is_decoded() => format!("decoded weights of bitsandbytes, in {dtypes}, of"),
-            None => format!("{dtypes} weights of"),
+        let into = match (self.base_weights.codes(), merge.decoded()) {
+            (Some(codes), _) => format!("weights decoded from {}, in {dtypes}, of", codes.name()),
+            (None, Some(format)) => format!("decoded weights of {format}, in {dtypes}, of"),
+            (None, None) => format!("{dtypes} weights of"),
         };
         format!("merging {adapters}{over} into the {into} {}", below.base)
     }

@@ -503,6 +503,87 @@ fn write_adapters(sandbox: &Sandbox, folder: &str, shapes: BTreeMap<String, Vec<
     fs::write(sandbox.path(&format!("{folder}/adapter_model.safetensors")), file).expect("written");
 }
 
+const SHARDS: [&str; 2] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+
+/// Copies the model of `runs/base` to `published` with its experts in MXFP4: random numbers with scales around 1/32.
+fn write_mxfp4(sandbox: &Sandbox) {
+    let base = file(sandbox, "base", 1, "model.safetensors");
+    let bytes = fs::read(&base).expect("a checkpoint");
+    let archive = SafeTensors::deserialize(&bytes).expect("a right file");
+    let mut tensors = BTreeMap::new();
+    for (name, view) in archive.tensors() {
+        let &[experts, inputs, outputs] = view.shape() else {
+            tensors.insert(name, (view.dtype(), view.shape().to_vec(), view.data().to_vec()));
+            continue;
+        };
+        let groups = [experts, outputs, inputs / 32];
+        let count = groups.iter().product::<usize>();
+        let blocks = (0..count * 16).map(|at| (at * 37 % 251) as u8).collect();
+        let scales = (0..count).map(|at| 121 + (at % 3) as u8).collect();
+        tensors.insert(format!("{name}_blocks"), (Dtype::U8, [&groups[..], &[16]].concat(), blocks));
+        tensors.insert(format!("{name}_scales"), (Dtype::U8, groups.to_vec(), scales));
+    }
+    let mut index = serde_json::Map::new();
+    fs::create_dir(sandbox.path("published")).expect("a new folder");
+    for (number, shard) in SHARDS.iter().enumerate() {
+        let own = tensors.iter().skip(number).step_by(SHARDS.len());
+        index.extend(own.clone().map(|(name, _)| (name.clone(), serde_json::json!(shard))));
+        let views = own.map(|(name, (dtype, shape, bytes))| {
+            (name, TensorView::new(*dtype, shape.clone(), bytes).expect("bytes of this shape"))
+        });
+        let shard = sandbox.path(&format!("published/{shard}"));
+        fs::write(shard, safetensors::serialize(views, None).expect("a file")).expect("written");
+    }
+    let index = serde_json::json!({ "metadata": {}, "weight_map": index });
+    sandbox.write("published/model.safetensors.index.json", index.to_string());
+    let config = fs::read_to_string(base.with_file_name("config.json")).expect("a configuration");
+    let config = config.replacen('{', r#"{"quantization_config": {"quant_method": "mxfp4"}, "#, 1);
+    sandbox.write("published/config.json", config);
+}
+
+#[test]
+fn adapters_of_a_published_gpt_oss_are_merged_into_floats_if_experts_have_them() {
+    let sandbox = Sandbox::new();
+    sandbox.write("text.txt", "ships are loaded to their line. ".repeat(60));
+    sandbox.write(
+        "gpt-oss/config.json",
+        r#"{"model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": 256,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "num_experts_per_tok": 2,
+            "num_local_experts": 3, "max_position_embeddings": 64}"#,
+    );
+    sandbox.must(&format!("train {DATA} --tokenizer bytes --model gpt-oss/config.json --name base --max-steps 1"));
+    write_mxfp4(&sandbox);
+    let experts = "model.layers.0.mlp.experts.down_proj";
+    for (name, flags, codes) in [
+        ("attention", "--method lora --lora-targets q_proj,v_proj", ""),
+        ("experts", "--method lora --lora-targets experts.*", ""),
+        ("coded", "--method qlora --lora-targets experts.*", "--base-weights nf4"),
+    ] {
+        sandbox.must(&format!(
+            "train {DATA} --tokenizer bytes --init published {flags} --lora-rank 2 --max-steps 2 --learning-rate 0.02 --name {name}"
+        ));
+        let merge = format!("merge --checkpoint runs/{name} --out {name}-merged --device cpu {codes}");
+        let said = sandbox.run(&merge);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let folder = sandbox.path(&format!("{name}-merged"));
+        let merged = SHARDS.iter().flat_map(|shard| shapes(&folder.join(shard))).collect::<BTreeMap<_, _>>();
+        let index = fs::read_to_string(folder.join("model.safetensors.index.json")).expect("an index");
+        let index = serde_json::from_str::<serde_json::Value>(&index).expect("JSON");
+        assert!(index["weight_map"].as_object().expect("a map").keys().eq(merged.keys()), "{name}: {index}");
+        let config = fs::read_to_string(sandbox.path(&format!("{name}-merged/config.json"))).expect("a configuration");
+        let keeps = name == "attention";
+        assert_eq!(merged.get(experts).map(Vec::as_slice), (!keeps).then_some(&[3, 32, 64][..]), "{name}");
+        for end in ["blocks", "scales"] {
+            assert_eq!(merged.contains_key(&format!("{experts}_{end}")), keeps, "{name}");
+        }
+        assert_eq!(config.contains("quantization_config"), keeps, "{name}");
+        assert_eq!(said.stderr.contains("decoded weights of MXFP4"), name == "experts", "{}", said.stderr);
+        let [of_run, of_merged] =
+            [format!("runs/{name}"), format!("{name}-merged")].map(|at| logits(&sandbox, &at, ""));
+        assert!(largest_difference(&of_run, &of_merged) < 1e-5, "{name}");
+    }
+}
+
 #[test]
 fn adapters_of_experts_are_trained_resumed_merged_and_exported() {
     let sandbox = Sandbox::new();

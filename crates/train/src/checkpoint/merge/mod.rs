@@ -1,6 +1,6 @@
 //! Merges adapters into the weights below them: copies the files of the weights, and on the way adds each adapter's
 //! product to its layer. A file keeps its header, so tensors, dtypes and shards stay the same, except that weights which
-//! bitsandbytes quantized are decoded, and that an embedding and an output head that share a weight get one each if either
+//! bitsandbytes quantized, and weights in MXFP4 that get adapters, are decoded, and that an embedding and an output head that share a weight get one each if either
 //! has an adapter (`untied.rs`). Memory: the matrices of one adapter and a few rows of its layer, and with codes the codes of
 //! the layer.
 
@@ -8,11 +8,12 @@ mod outputs;
 mod rows;
 mod untied;
 
-use self::outputs::Decoded;
+use self::outputs::{Decoded, Format};
 use self::rows::{CodedPart, Magnitudes, Matrix, Product, Source, floats};
 use super::archive::{Archive, ArchiveFile, describe, wrong};
 use super::bitsandbytes::Quantized;
 use super::contents::{adapter_name, transposed};
+use super::mxfp4::{self, Packed};
 use super::names::candidates;
 use super::read::{dtype_of, is_float, missing_tensor};
 use super::tensors::dtype_name;
@@ -97,8 +98,10 @@ impl Merge {
         let mut merge = Self { weights, adapters: adapters_file, changes, decoded, is_untied: false, copy: None };
         let names = model.parameter_names();
         let names = names.iter().map(String::as_str).collect::<HashSet<_>>();
-        merge.find_quantized(model, &names)?;
         let layers = model.adaptable_layers().map_err(|error| bad(&file, &error))?;
+        let adapted = layers.iter().filter(|layer| adapters.layers.contains_key(&layer.module));
+        let changed = adapted.map(|layer| layer.weight.clone()).chain(coded_tensors(graph)).collect();
+        merge.find_quantized(model, &names, &changed)?;
         let fused = model.fused_layers().map_err(|error| bad(&file, &error))?;
         for (module, &adapter) in &adapters.layers {
             let parts = fused.iter().filter(|layer| layer.module == *module).collect::<Vec<_>>();
@@ -125,7 +128,7 @@ impl Merge {
         for name in &adapters.saved {
             let (stored, by) = (merge.stored(name, &names)?, adapter_name(name));
             let shape = match merge.decoded.get(&stored) {
-                Some(decoded) => decoded.shape.to_vec(),
+                Some(decoded) => decoded.shape.clone(),
                 None => merge.weights.view(&stored)?.shape().to_vec(),
             };
             merge.check_weight(&stored, &shape)?;
@@ -238,9 +241,13 @@ impl Merge {
         found.into_iter().collect()
     }
 
-    /// Whether the weights were quantized by bitsandbytes, and are decoded.
-    pub fn is_decoded(&self) -> bool {
-        !self.decoded.is_empty()
+    /// The format of the quantized weights that are decoded, in words; `None` if there are none.
+    pub fn decoded(&self) -> Option<&'static str> {
+        let formats = self.decoded.values().map(|decoded| match decoded.format {
+            Format::BitsAndBytes => "bitsandbytes",
+            Format::Mxfp4 => "MXFP4",
+        });
+        formats.min()
     }
 
     /// Whether an embedding and an output head that shared a weight have one each now.
@@ -270,11 +277,12 @@ impl Merge {
         }
         if self.weights.path().ends_with(INDEX_FILE) {
             let path = folder.join(INDEX_FILE);
-            let index =
-                std::fs::read(self.weights.path()).and_then(|index| match self.is_decoded() || self.copy.is_some() {
+            let index = std::fs::read(self.weights.path()).and_then(|index| {
+                match self.decoded().is_some() || self.copy.is_some() {
                     true => Ok(self.index_of_outputs(&index)?),
                     false => Ok(index),
-                });
+                }
+            });
             let copied = index.and_then(|index| disk.write_new(&path, &index));
             copied.map_err(|source| CheckpointError::Io { path, source })?;
         }
@@ -345,16 +353,18 @@ impl Merge {
             Some(Change::Recoded { codes }) => (&codes[..], None, None),
             None => (&[][..], None, None),
         };
+        const FOUND: &str = "it was found before";
         let (shape, source) = match decoded {
-            Some(Decoded { shape, .. }) => {
-                let weight = Quantized::find(&self.weights, name, shape)?.expect("it was found before");
-                (*shape, Source::Codes(weight))
+            Some(Decoded { shape, format: Format::BitsAndBytes, .. }) => {
+                (&shape[..], Source::Codes(Quantized::find(&self.weights, name, shape)?.expect(FOUND)))
             }
-            None => {
-                let (columns, rows) = view.shape().split_last().expect("changed tensors are matrices");
-                ([rows.iter().product(), *columns], Source::Floats(view.data(), dtype))
+            Some(Decoded { shape, format: Format::Mxfp4, .. }) => {
+                (&shape[..], Source::Packed(Packed::find(&self.weights, name, shape)?.expect(FOUND)))
             }
+            None => (view.shape(), Source::Floats(view.data(), dtype)),
         };
+        let (columns, rows) = shape.split_last().expect("changed tensors are matrices");
+        let shape = [rows.iter().product(), *columns];
         Ok(Changed::Matrix(Box::new(Matrix { name, shape, source, dtype, codes, product, magnitudes })))
     }
 
@@ -430,8 +440,10 @@ fn factors(layout: WeightLayout, [down, up]: [&[f32]; 2], [inputs, rank]: [usize
 
 /// The name of a tensor of the model in the files of the weights; `None` if they lack it.
 fn stored_name(weights: &Archive, name: &str, of_model: &HashSet<&str>) -> Option<String> {
-    let found = candidates(name, of_model).find(|candidate| weights.has(candidate));
-    found.map(|found| found.into_owned())
+    let found = candidates(name, of_model).find(|candidate| weights.has(candidate)).map(|found| found.into_owned());
+    let packed =
+        || candidates(name, of_model).map(|candidate| mxfp4::blocks(&candidate)).find(|name| weights.has(name));
+    found.or_else(packed)
 }
 
 fn bad(path: &Path, error: &GraphError) -> CheckpointError {

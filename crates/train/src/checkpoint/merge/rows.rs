@@ -2,6 +2,7 @@
 
 use super::super::CheckpointError;
 use super::super::bitsandbytes::Quantized;
+use super::super::mxfp4::Packed;
 use plimsoll_exec::{CodedMatrix, Encoder, converted};
 use plimsoll_graph::ops::WeightLayout;
 use plimsoll_graph::{DType, WeightCodes};
@@ -18,6 +19,8 @@ pub(super) enum Source<'a> {
     Floats(&'a [u8], DType),
     /// Codes of bitsandbytes.
     Codes(Quantized<'a>),
+    /// Numbers in MXFP4.
+    Packed(Packed<'a>),
 }
 
 impl Source<'_> {
@@ -25,6 +28,7 @@ impl Source<'_> {
     fn read(&self, first: usize, into: &mut [f32]) {
         match self {
             Self::Codes(weight) => weight.decode(first, into),
+            Self::Packed(weight) => weight.read(first, into),
             Self::Floats(bytes, dtype) => {
                 let size = dtype.size_bytes() as usize;
                 into.copy_from_slice(&floats(&bytes[first * size..][..into.len() * size], *dtype));
