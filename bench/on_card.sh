@@ -84,6 +84,7 @@ section "Long context without tiles" 60 "$plimsoll" bench --model qwen3-0.6b --m
 section "Attention over 131,072 tokens" 120 "$plimsoll" bench --model long.json --device cuda --seq-len 131072 --micro-batch 1 --precision bf16 --steps 2
 section "Experts" 60 "$plimsoll" bench --model experts.json --device cuda --seq-len 1024 --micro-batch 8 --precision bf16 --steps 10
 section "Adapters of experts" 60 "$plimsoll" bench --model experts.json --method lora --lora-targets q_proj,gate_proj,up_proj,down_proj --device cuda --seq-len 1024 --micro-batch 8 --precision bf16 --steps 10
+section "Experts in NF4" 60 "$plimsoll" bench --model experts.json --method qlora --device cuda --seq-len 1024 --micro-batch 8 --precision bf16 --steps 10
 section "GPT-2 124M" 60 "$plimsoll" bench --model gpt2 --device cuda --seq-len 1024 --micro-batch 16 --precision bf16 --steps 20
 section "First start, without the driver's cache of kernels" 60 bash -c 'time CUDA_CACHE_DISABLE=1 "$PLIMSOLL" bench --model gpt2 --device cuda --seq-len 1024 --micro-batch 4 --precision bf16 --steps 1'
 section "Budgets" 150 python3 "$repository/bench/card_budgets.py" --plimsoll "$plimsoll" --cases gpt2-medium --budgets 4 --steps 4
