@@ -158,6 +158,9 @@ impl<'b, 'r> Search<'b, 'r> {
         let whole = profile(last)?;
         let state_is_too_large = !whole.states().any(|state| request.budget.holds(&state));
         let others = if state_is_too_large { 0..last.min(1) } else { 0..last };
+        if others.len() > 1 {
+            builder.build_ends()?;
+        }
         let profiles = others.into_par_iter().map(profile).chain(rayon::iter::once(Ok(whole)));
         let bounded =
             profiles.map(|profile| Ok(Bounded::new(request, profile?))).collect::<Result<Vec<_>, PlanError>>()?;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   space.rs, choices.rs   the points to choose from, which no budget changes
+//!   build.rs, between.rs   the graph of each point
 //!   profile/               lower bounds on the bytes and the seconds of each; points whose bytes don't fit are rejected
 //!   heap.rs                the first point by cost whose arena packs
 //!   nearest.rs             changes that make a run fit which does not
@@ -9,6 +10,7 @@
 //!
 //! A larger budget rejects a subset of what a smaller one rejects, so it never gives a plan of higher cost.
 
+mod between;
 mod build;
 mod choices;
 mod closure;
@@ -121,7 +123,7 @@ pub fn search(request: &Request) -> Result<Result<Found, Box<Misfit>>, PlanError
 
 /// The predicted step of the plan that [`search`] finds; `None` if nothing fits.
 pub(crate) fn shortest_step(request: &Request) -> Result<Option<Seconds>, PlanError> {
-    match (best(request, Fineness::PLAN)?, in_tiles(request)) {
+    match (best(&Builder::new(request), Fineness::PLAN)?, in_tiles(request)) {
         (None, Some(tiled)) => shortest_step(&tiled),
         (best, _) => Ok(best.map(|best| best.step)),
     }
@@ -129,14 +131,14 @@ pub(crate) fn shortest_step(request: &Request) -> Result<Option<Seconds>, PlanEr
 
 /// Whether anything fits that the request leaves open. Packs only the few points with the most room.
 pub fn can_fit(request: &Request) -> Result<bool, PlanError> {
-    Ok(fits_at(request, Fineness::HINT)?
-        || in_tiles(request).map_or(Ok(false), |tiled| fits_at(&tiled, Fineness::HINT))?)
+    let fits = |request: &Request| fits_at(&Builder::new(request), Fineness::HINT);
+    Ok(fits(request)? || in_tiles(request).map_or(Ok(false), |tiled| fits(&tiled))?)
 }
 
 /// The same on axes of this fineness.
-fn fits_at(request: &Request, fineness: Fineness) -> Result<bool, PlanError> {
-    let builder = Builder::new(request);
-    let search = Search::new(&builder, fineness)?;
+fn fits_at(builder: &Builder, fineness: Fineness) -> Result<bool, PlanError> {
+    let request = builder.request;
+    let search = Search::new(builder, fineness)?;
     let mut nearest = None::<(f64, Candidate)>;
     for Roomy { point, .. } in search.roomiest().into_iter().filter(|roomy| roomy.room.least >= 0.0) {
         let candidate = builder.candidate(search.smallest_settings(point), Programs::All)?;
@@ -155,8 +157,8 @@ fn fits_at(request: &Request, fineness: Fineness) -> Result<bool, PlanError> {
     Ok(nearest.is_some_and(|(_, candidate)| Layout::packed_within(request, &candidate.graph).is_some()))
 }
 
-fn best(request: &Request, fineness: Fineness) -> Result<Option<Best>, PlanError> {
-    Search::new(&Builder::new(request), fineness)?.cheapest()
+fn best(builder: &Builder, fineness: Fineness) -> Result<Option<Best>, PlanError> {
+    Search::new(builder, fineness)?.cheapest()
 }
 
 fn found(search: &Search, Best { candidate, layout, step, cost }: Best) -> Result<Found, PlanError> {

@@ -49,10 +49,10 @@ type Ladder = Vec<Alternative>;
 pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanError> {
     let request = misfit.builder.request;
     let without_limits = Request { budget: request.budget.without_limits(), ..request.clone() };
-    let Some(asked) = best(&without_limits, Fineness::HINT)? else { return Ok(Vec::new()) };
+    let Some(asked) = best(&misfit.builder.of(&without_limits), Fineness::HINT)? else { return Ok(Vec::new()) };
     let asked = per_token(asked.step, request);
     let of_kind = |kind: Vec<Ladder>| {
-        let fitting = kind.into_par_iter().map(|ladder| first_that_fits(ladder, asked));
+        let fitting = kind.into_par_iter().map(|ladder| first_that_fits(misfit.builder, &ladder, asked));
         let mut fitting = fitting.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect::<Vec<_>>();
         fitting.sort_by(|a, b| a.added_time.total_cmp(&b.added_time));
         Ok::<_, PlanError>(fitting)
@@ -98,7 +98,8 @@ pub(super) fn nearest_that_fit(misfit: &Search) -> Result<Vec<Nearest>, PlanErro
 /// The first rung that fits, with the time that it adds to the step that was asked for, in seconds a token; `None` if the last
 /// does not fit. Bisected, by whether the smallest plan of a rung fits on few points; a single rung is tried on all of them where
 /// none of these fits.
-fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanError> {
+fn first_that_fits(misfit: &Builder, ladder: &Ladder, asked: f64) -> Result<Option<Nearest>, PlanError> {
+    let builders = ladder.iter().map(|rung| misfit.of(&rung.request)).collect::<Vec<_>>();
     let finenesses = if ladder.len() == 1 { &[Fineness::HINT, Fineness::PLAN][..] } else { &[Fineness::HINT] };
     for &fineness in finenesses {
         // Whether a single rung fits is seen when it is priced.
@@ -106,7 +107,7 @@ fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanEr
         // The last rung shows at once whether the ladder helps at all.
         let mut next = high.saturating_sub(1);
         while low < high {
-            if fits_at(&ladder[next].request, fineness)? {
+            if fits_at(&builders[next], fineness)? {
                 high = next
             } else {
                 low = next + 1
@@ -114,7 +115,7 @@ fn first_that_fits(ladder: Ladder, asked: f64) -> Result<Option<Nearest>, PlanEr
             next = low + (high - low) / 2;
         }
         let Some(Alternative { changes, request }) = ladder.get(low) else { continue };
-        if let Some(Best { layout, step, .. }) = best(request, fineness)? {
+        if let Some(Best { layout, step, .. }) = best(&builders[low], fineness)? {
             let peak = request.budget.needed(&layout.arenas())[MemoryId::DEVICE];
             let added_time = per_token(step, request) / asked - 1.0;
             return Ok(Some(Nearest { changes: changes.clone(), peak, step, added_time }));
@@ -198,7 +199,9 @@ fn rounding_and_otherwise(request: &Request) -> Result<Vec<Ladder>, PlanError> {
     for wanted in 0..=most {
         let ladders = all.iter().filter(|(levers, _)| *levers == wanted).flat_map(|(_, before)| after(before));
         let ladders = ladders.collect::<Vec<_>>();
-        let last = |ladder: &Ladder| ladder.last().map_or(Ok(false), |last| fits_at(&last.request, Fineness::HINT));
+        let last = |ladder: &Ladder| {
+            ladder.last().map_or(Ok(false), |last| fits_at(&Builder::new(&last.request), Fineness::HINT))
+        };
         let fits = ladders.par_iter().map(last).collect::<Result<Vec<_>, PlanError>>()?;
         if fits.contains(&true) || wanted == most {
             return Ok(ladders);
