@@ -226,10 +226,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Number of the weights of one of a parameter's matrices.
+    pub(crate) fn matrix_elements(&self, parameter: &Parameter) -> usize {
+        parameter.shape(&self.plan[parameter.tensor].ty).iter().rev().take(2).product::<usize>().max(1)
+    }
+
     /// The elements of each matrix among these of a parameter. Panics if one is not whole.
     fn matrices(&self, parameter: &Parameter, elements: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let shape = parameter.shape(&self.plan[parameter.tensor].ty);
-        let size = shape.iter().rev().take(2).product::<usize>().max(1);
+        let size = self.matrix_elements(parameter);
         let is_whole = elements.start.is_multiple_of(size) && elements.end.is_multiple_of(size);
         assert!(is_whole, "weights in codes are set as whole matrices");
         elements.step_by(size).map(move |first| first..first + size)

@@ -74,6 +74,7 @@ mod top;
 mod track;
 mod train;
 mod weights;
+mod welcome;
 mod words;
 
 use failure::no_threads;
@@ -87,7 +88,7 @@ use std::process::ExitCode;
 
 /// Train language models on the CPU or an NVIDIA GPU, within an exact memory budget
 #[derive(Debug, Parser)]
-#[command(name = "plimsoll", version, arg_required_else_help = true, propagate_version = true)]
+#[command(name = "plimsoll", version, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -178,6 +179,9 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let _finish = Finish;
     print_panics_as_messages();
     processor::configure_heap();
+    if arguments.len() == 1 {
+        return ended(welcome::run());
+    }
     let result = with_settings(hyphenate(chat(arguments))).and_then(|cli| match cli.command {
         Command::Train(args) => train::run(*args),
         Command::Plan(args) => start_threads().and_then(|()| planning(|| plan::run(args))),
@@ -222,6 +226,10 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Arena(args) => start_threads().and_then(|()| arena::run(args)),
         Command::TryBlas(args) => blas::run(&args),
     });
+    ended(result)
+}
+
+fn ended(result: Result<u8, Failure>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(failure) => failure.report(),

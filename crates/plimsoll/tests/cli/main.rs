@@ -61,4 +61,5 @@ mod threads;
 mod top;
 mod track;
 mod unread;
+mod welcome;
 mod words;

@@ -224,7 +224,7 @@ fn fill_weights(engine: &mut Engine, archive: &Archive, all: Vec<Read>, foreign:
             return engine.fill_parameter(parameter, *at, dtype, &turned);
         }
         // Codes have scales of whole matrices.
-        let part = if parameter.coded.is_some() { *elements } else { PART };
+        let part = if parameter.coded.is_some() { engine.matrix_elements(parameter) } else { PART };
         for first in (0..*elements).step_by(part.max(1)) {
             let last = (first + part).min(*elements);
             let bytes = (from + first) * size..(from + last) * size;
