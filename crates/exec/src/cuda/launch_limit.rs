@@ -41,9 +41,12 @@ impl LaunchLimit {
             return parts;
         }
         let shares = Shares::of(&parts);
+        // A router may send all rows to the experts of one launch.
+        let is_uneven = matches!(op, Op::QuantizedExpertLinear(_) | Op::QuantizedExpertLinearInputGrad(_));
         let cut = |part: Part| match part {
             Part::Kernel(launch) => {
-                let count = count_of(seconds * shares.of_launch(&launch));
+                let share = if is_uneven { 1.0 } else { shares.of_launch(&launch) };
+                let count = count_of(seconds * share);
                 in_parts(launch, count).into_iter().map(Part::Kernel).collect::<Vec<_>>()
             }
             Part::Product { pieces, kernels } => {
@@ -149,8 +152,8 @@ mod tests {
     use crate::cuda::ComputeMode;
     use crate::cuda::launch::Scratch;
     use crate::cuda::ops::parts;
-    use plimsoll_graph::ops::{Attention, Linear, WeightLayout};
-    use plimsoll_graph::{DType, Io, TensorType};
+    use plimsoll_graph::ops::{Attention, Linear, QuantizedExpertLinear, WeightLayout};
+    use plimsoll_graph::{DType, Io, TensorType, WeightCodes};
     use plimsoll_units::Bytes;
     use std::collections::BTreeSet;
 
@@ -170,9 +173,13 @@ mod tests {
 
     /// The parts of an op on operands in bf16 of these shapes, before and after they are cut.
     fn cut(op: impl Into<Op>, shapes: &[&[usize]]) -> [Vec<Part>; 2] {
-        let op = op.into();
         let types = shapes.iter().map(|shape| TensorType { dtype: DType::Bf16, ..TensorType::f32(shape) });
-        let types = types.collect::<Vec<_>>();
+        cut_of(op, &types.collect::<Vec<_>>())
+    }
+
+    /// The same on operands of these types.
+    fn cut_of(op: impl Into<Op>, types: &[TensorType]) -> [Vec<Part>; 2] {
+        let op = op.into();
         let inputs = types.iter().collect::<Vec<_>>();
         let results = op.infer(&inputs).expect("operands of the op");
         let operands = Operands {
@@ -224,6 +231,32 @@ mod tests {
             all.sum::<u64>(),
             whole.clone().into_kernels().iter().map(|launch| blocks(launch.grid)).sum::<u64>()
         );
+    }
+
+    /// The products of some experts may be those of all rows.
+    #[test]
+    fn long_products_of_experts_in_codes_are_cut_for_any_routing() {
+        let (codes, layout) = (WeightCodes::Int8, WeightLayout::OutIn);
+        let of = |rows: usize| {
+            let shapes: [&[usize]; 4] = [&[1, rows, 2880], &[32, 5760, 2880], &[32, 5760], &[33]];
+            let mut types = shapes.map(TensorType::f32);
+            for (ty, dtype) in types.iter_mut().zip([DType::Bf16, DType::U8, DType::F32, DType::I32]) {
+                ty.dtype = dtype;
+            }
+            cut_of(QuantizedExpertLinear { codes, layout, bias: false }, &types)
+        };
+        let [whole, same] = of(4096);
+        assert_eq!(whole, same);
+        let [whole, cut] = of(2 << 20);
+        assert_eq!(whole.len(), 2 * 32, "each expert's weights are decoded and multiplied");
+        let launches = |parts: Vec<Part>| parts.into_iter().flat_map(Part::into_kernels).collect::<Vec<_>>();
+        let (whole, cut) = (launches(whole), launches(cut));
+        let largest = |launches: &[Launch]| {
+            let products = launches.iter().filter(|launch| launch.entry.starts_with("experts_nt"));
+            products.map(|launch| blocks(launch.grid)).max().expect("products")
+        };
+        // 70 Tflop take more than a second on this card.
+        assert!(largest(&cut) * 3 <= largest(&whole), "{} of {} blocks", largest(&cut), largest(&whole));
     }
 
     /// A library's products are cut along their rows, or their columns.
