@@ -180,7 +180,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     print_panics_as_messages();
     processor::configure_heap();
     if arguments.len() == 1 {
-        return ended(welcome::run());
+        return ExitCode::from(welcome::run());
     }
     let result = with_settings(hyphenate(chat(arguments))).and_then(|cli| match cli.command {
         Command::Train(args) => train::run(*args),
@@ -226,10 +226,6 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Arena(args) => start_threads().and_then(|()| arena::run(args)),
         Command::TryBlas(args) => blas::run(&args),
     });
-    ended(result)
-}
-
-fn ended(result: Result<u8, Failure>) -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(failure) => failure.report(),

@@ -1,8 +1,7 @@
 //! `plimsoll` without arguments: this machine, and which command is for what.
 
-use super::Failure;
 use super::failure::exit_code;
-use crate::streams::write_data;
+use crate::streams::talk;
 use plimsoll_exec::cuda::Driver;
 use plimsoll_telemetry::{available_memory, processor_name, total_memory};
 
@@ -19,17 +18,18 @@ const AIMS: &[(&str, &str)] = &[
     ("watch GPUs and runs", "plimsoll top"),
 ];
 
-pub(super) fn run() -> Result<u8, Failure> {
+/// Returns the exit code of a usage error: a script that loses its arguments must not pass.
+pub(super) fn run() -> u8 {
     let width = AIMS.iter().map(|(aim, _)| aim.len()).max().unwrap_or(0);
     let aims = AIMS.iter().map(|(aim, command)| format!("  {aim:width$}  {command}\n")).collect::<String>();
-    write_data(format!(
+    talk(format_args!(
         "Train language models on the CPU or an NVIDIA GPU, within an exact memory budget\n\n\
          this machine: {}\n\n{aims}\n\
          `plimsoll train` alone trains a small model as a try. `plimsoll --help` lists all commands,\n\
          `plimsoll COMMAND -h` the flags of one, and `plimsoll doctor` says what is missing.",
         machine()
-    ))?;
-    Ok(exit_code::DONE)
+    ));
+    exit_code::USAGE
 }
 
 /// The GPUs, or the processor if there are none, and the host's memory.

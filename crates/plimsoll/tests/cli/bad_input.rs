@@ -517,9 +517,6 @@ fn flags_and_commands() {
             ("bench --nosuch", USAGE, &["unexpected argument '--nosuch'"]),
         ],
     );
-    let alone = sandbox.run("");
-    assert_eq!((alone.code, alone.stdout_text()), (Some(USAGE), ""));
-    assert!(alone.stderr.contains("Usage: plimsoll <COMMAND>"), "{}", alone.stderr);
 }
 
 #[test]
