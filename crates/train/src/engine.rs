@@ -214,7 +214,7 @@ impl Engine {
         let columns = parameter.shape(&self.plan[parameter.tensor].ty).last().copied().unwrap_or(1);
         for matrix in self.matrices(parameter, elements) {
             let mut encoder = Encoder::new(coded.format, columns);
-            let most = encoder.multiple();
+            let most = encoder.multiple() * (PART / encoder.multiple()).max(1);
             for first in matrix.clone().step_by(most) {
                 part.resize(most.min(matrix.end - first), 0.0);
                 values(first, &mut part);

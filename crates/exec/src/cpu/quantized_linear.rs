@@ -1,5 +1,5 @@
-//! The linear layer with its weight in codes, one for all rows or one for each expert: a product whose factor is decoded part by part while it is packed into
-//! panels (`tiled/pack.rs`), so that the decoded matrix never exists.
+//! The linear layer with its weight in codes: a product whose factor is decoded part by part while it is packed into
+//! panels (`tiled/pack.rs`), so that the decoded matrix never exists. Experts have a weight each (`expert_linear.rs`).
 
 use super::CpuKernel;
 use super::tiled::{Coded, Factor, Sums, any_product};

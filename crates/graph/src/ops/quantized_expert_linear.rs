@@ -2,7 +2,8 @@
 //! emit them: a lever replaces `ExpertLinear` and `ExpertLinearInputGrad` of frozen weights.
 
 use super::expert_linear::scratch_rows;
-use super::quantized_linear::{MOST_DECODED, bytes_moved, example, expect_codes, expect_count, expect_rows};
+use super::linear::product_flops;
+use super::quantized_linear::{MOST_DECODED, bytes_moved, example, expect_codes, expect_count, expect_rows, extents};
 use super::{
     Example, ExpertLinear, ExpertLinearInputGrad, Fill, Io, Nature, Operation, Target, WeightLayout, tiled_scratch,
 };
@@ -37,7 +38,8 @@ pub struct QuantizedExpertLinearInputGrad {
     pub layout: WeightLayout,
 }
 
-/// Most experts whose weights a card decodes at a time. With more of them, their weights are mostly as many as fit.
+/// Most experts whose weights a card decodes at a time. Published mixtures reach [`MOST_DECODED`] with about this many; models that
+/// are small enough for tests reach this limit first, so tests run several groups too.
 const MOST_EXPERTS: usize = 8;
 
 /// The experts whose weights a card decodes at a time, if each has this many weights.
@@ -58,11 +60,6 @@ fn decoded<'a>(
     Ok((x.with_shape(&weight), inputs[2 + codes.scale_count()..].to_vec()))
 }
 
-/// Rows, terms and columns of the product.
-fn extents(io: &Io) -> [usize; 3] {
-    [io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns()]
-}
-
 fn scratch(io: &Io, codes: WeightCodes, target: &Target) -> Bytes {
     let [rows, inner, columns] = extents(io);
     match target.kind() {
@@ -78,9 +75,9 @@ fn scratch(io: &Io, codes: WeightCodes, target: &Target) -> Bytes {
     }
 }
 
-/// Two factors and an addition for each row and weight of its expert.
 fn flops(io: &Io) -> u64 {
-    extents(io).into_iter().map(|extent| extent as u64).product::<u64>() * 2
+    let [rows, inner, columns] = extents(io);
+    product_flops(rows, inner, columns)
 }
 
 impl Operation for QuantizedExpertLinear {

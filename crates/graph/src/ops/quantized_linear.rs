@@ -85,7 +85,7 @@ pub(super) fn expect_count(op: &'static str, inputs: &[&TensorType], count: usiz
 }
 
 /// Rows, terms and columns of the product.
-fn extents(io: &Io) -> [usize; 3] {
+pub(super) fn extents(io: &Io) -> [usize; 3] {
     [io.inputs[0].rows(), io.inputs[0].columns(), io.outputs[0].columns()]
 }
 

@@ -32,7 +32,7 @@ impl<'r> Builder<'r> {
         Self { request, bases: Arc::default() }
     }
 
-    /// A builder of another request, which has this one's graphs if they are the same.
+    /// A builder of another request. It shares the graphs of this one if both requests build the same graphs.
     pub(crate) fn of<'q>(&self, request: &'q Request) -> Builder<'q> {
         let is_same = of_graphs(request) == of_graphs(self.request);
         Builder { request, bases: if is_same { self.bases.clone() } else { Arc::default() } }
@@ -55,8 +55,8 @@ impl<'r> Builder<'r> {
         Ok(Candidate { settings, graph })
     }
 
-    /// Builds the graphs of a step that those of most micro-batches are read off: of the smallest, and of the largest below the
-    /// whole batch. Errors: levers that exclude each other, a model that can't be built.
+    /// Builds the graphs of the [`ends`], from which those of the micro-batches between them are read off. Errors: levers that
+    /// exclude each other, a model that can't be built.
     pub(crate) fn build_ends(&self) -> Result<(), PlanError> {
         let ends = ends(self.request).into_iter().flatten();
         ends.into_iter().try_for_each(|micro_batch| self.base(micro_batch, Programs::OfStep).map(|_| ()))
@@ -81,7 +81,7 @@ impl<'r> Builder<'r> {
         self.bases().get(&(micro_batch, programs)).cloned()
     }
 
-    /// From the graphs of a smaller and a larger micro-batch, if there are such and nothing but extents differs.
+    /// The graph of a micro-batch between the [`ends`]; `None` if theirs are not built, or differ by more than extents.
     fn read_off(&self, micro_batch: usize, programs: Programs) -> Option<Base> {
         let ends = ends(self.request)?;
         let [low, high] = ends.map(|end| self.known(end, programs));
@@ -92,7 +92,7 @@ impl<'r> Builder<'r> {
 
     /// Updates run in the backward pass, which costs nothing, unless the request says otherwise or something excludes it.
     fn built(&self, micro_batch: usize, programs: Programs) -> Result<Base, PlanError> {
-        // Rows of scratch are those of the candidates: those of the smallest micro-batch stand for them.
+        // Candidates set their own rows of scratch, so all micro-batches can be built with those of the smallest.
         let settings = Settings { micro_batch, ..self.plain(micro_batches(self.request)[0]) };
         let mut graph = built(self.request, &settings, programs)?;
         let excluded = || update_in_backward_excluded(&graph, settings.levers.precision);
