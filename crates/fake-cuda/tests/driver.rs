@@ -113,10 +113,29 @@ fn modules_that_driver_or_card_cannot_take_are_refused() {
     assert_eq!(load(&machine, &text.replace(".version 7.0", ".version 8.8")), Some(codes::UNSUPPORTED_PTX_VERSION));
     assert_eq!(load(&machine, &text.replace("sm_80", "sm_90")), Some(codes::NO_BINARY_FOR_GPU));
     assert_eq!(load(&machine, "int main() {}"), Some(codes::INVALID_PTX));
+    // An instruction that the target does not have, though the card may have it.
+    let newer = text.replace("shl.b32 \t%r3", "cvt.rn.satfinite.e4m3x2.f32 \t%r3");
+    assert_eq!(load(&machine, &newer), Some(codes::INVALID_PTX));
+    assert!(machine.failure().contains("needs .version 8.1 and .target sm_89"), "{}", machine.failure());
     let module = machine.load(&text).unwrap();
     assert_eq!(machine.function(module, "nothing").err(), Some(codes::NOT_FOUND));
     assert_eq!(machine.function_attribute(module, "double_it", 4), Err(codes::NOT_SUPPORTED), "registers");
     assert_eq!(machine.function_attribute(module, "double_it", 0), Ok(128));
+}
+
+/// A card runs modules for its own compute capability and lower ones.
+#[test]
+fn modules_for_later_cards_are_refused() {
+    let text = support::text(KERNEL).replace(".version 7.0", ".version 8.7");
+    let cards = [("rtx2080", 75), ("a100", 80), ("rtx3060", 86), ("rtx4090", 89), ("rtx5090", 120)];
+    for (card, capability) in cards {
+        let machine = Machine::of(&format!("card={card}"));
+        for target in [75, 80, 86, 89, 90, 120] {
+            let refused = machine.load(&text.replace("sm_80", &format!("sm_{target}"))).err();
+            let expected = (target > capability).then_some(codes::NO_BINARY_FOR_GPU);
+            assert_eq!(refused, expected, "sm_{target} on {card}");
+        }
+    }
 }
 
 #[test]

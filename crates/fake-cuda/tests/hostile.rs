@@ -25,8 +25,10 @@ fn survive(text: &str) {
 const WORDS: &[&str] = &[
     ".version",
     "7.0",
+    "8.4",
     ".target",
     "sm_80",
+    "sm_89",
     ".visible",
     ".entry",
     "k",
@@ -76,6 +78,7 @@ const WORDS: &[&str] = &[
     "shfl.sync.bfly.b32",
     "setp.lt.and.s32",
     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+    "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32",
     "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
     ".loc 1 2 3\n",
     "cp.async.ca.shared.global",
@@ -91,6 +94,7 @@ const WORDS: &[&str] = &[
     "\n",
     "é",
     "cvt.rn.bf16x2.f32",
+    "cvt.rn.satfinite.e4m3x2.f32",
     "atom.global.cas.b64",
     ".const",
     ".extern",
@@ -109,7 +113,7 @@ proptest! {
     #[test]
     fn any_words_are_handled(words in prop::collection::vec(prop::sample::select(WORDS), 0..60)) {
         survive(&words.join(" "));
-        survive(&format!(".version 7.0 .target sm_80 .entry k(.param .u64 a) {{ .reg .b32 %r<4>; {} }}", words.join(" ")));
+        survive(&format!(".version 8.4 .target sm_89 .entry k(.param .u64 a) {{ .reg .b32 %r<4>; {} }}", words.join(" ")));
     }
 
     #[test]

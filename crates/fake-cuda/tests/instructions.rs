@@ -219,6 +219,10 @@ const REFUSED: &[(&str, &str)] = &[
         "mma.sync.aligned.m16n8k8.col.row.f32.tf32.tf32.f32 {%x, %x, %x, %x}, {%x, %x, %x, %x}, {%x, %x}, {%x, %x, %x, %x};",
         "mma.sync.aligned.m16n8k8.col.row.f32.tf32.tf32.f32 {%x, %x, %x, %x}, {%x, %x, %x, %x}, {%x, %x}, {%x, %x, %x, %x}",
     ),
+    (
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.bf16.f32 {%x, %x, %x, %x}, {%x, %x, %x, %x}, {%x, %x}, {%x, %x, %x, %x};",
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.bf16.f32 {%x, %x, %x, %x}, {%x, %x, %x, %x}, {%x, %x}, {%x, %x, %x, %x}",
+    ),
     ("tex.2d.v4.f32.f32 %x, %lane;", "tex.2d.v4.f32.f32 %x, %lane"),
     ("ld.global.v4.u64 %d1, [%d2];", "ld.global.v4.u64 %d1, [%d2]"),
     ("mov.u32 %x, %clock;", "%clock"),

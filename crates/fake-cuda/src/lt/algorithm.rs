@@ -50,8 +50,9 @@ pub(super) fn candidates(problem: &Problem, preference: &Preference) -> Vec<Heur
     if inner < MIN_SPLIT_TERMS {
         all.swap(1, 2);
     }
+    let is_aligned = preference.alignments.into_iter().all(|alignment| problem.has_algorithms_at(alignment));
     let fitting = all.into_iter().filter(|(_, workspace_bytes, reduction)| {
-        *workspace_bytes <= preference.workspace_bytes && reduction & preference.reductions == *reduction
+        is_aligned && *workspace_bytes <= preference.workspace_bytes && reduction & preference.reductions == *reduction
     });
     let algorithm =
         |(number, workspace_bytes, _)| Algorithm { number, workspace_bytes, alignments: preference.alignments };
@@ -98,7 +99,7 @@ impl Algorithm {
 /// Hash of the properties of a problem that an algorithm depends on.
 fn fingerprint(problem: &Problem) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let description = Description { bias: 0, ..problem.description };
+    let description = Description { bias: 0, scales: [0; 2], ..problem.description };
     (description, problem.layouts).hash(&mut hasher);
     hasher.finish()
 }

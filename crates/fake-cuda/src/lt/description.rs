@@ -15,6 +15,8 @@ pub(super) struct Description {
     pub(super) factors_on_card: bool,
     pub(super) has_bias: bool,
     pub(super) bias: u64,
+    /// Addresses of the numbers by which A's and B's elements are multiplied; 0 for 1.
+    pub(super) scales: [u64; 2],
 }
 
 /// `cublasLtMatrixLayout_t`, column-major.
@@ -71,7 +73,7 @@ impl Description {
         if scale != 0 {
             return Err(NOT_SUPPORTED);
         }
-        Ok(Self { tf32, transposed: [false; 2], factors_on_card: false, has_bias: false, bias: 0 })
+        Ok(Self { tf32, transposed: [false; 2], factors_on_card: false, has_bias: false, bias: 0, scales: [0; 2] })
     }
 
     /// `cublasLtMatmulDescAttributes_t`
@@ -88,6 +90,7 @@ impl Description {
                 }
             }
             8 => self.bias = long(value)?,
+            17 | 18 => self.scales[which as usize - 17] = long(value)?,
             _ => return Err(INVALID_VALUE),
         }
         Ok(())

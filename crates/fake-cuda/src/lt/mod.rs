@@ -179,7 +179,7 @@ entries! {
         asked: c_int, to: *mut Heuristic, count: *mut c_int,
     ) {
         driver.lt.handle(handle)?;
-        let problem = driver.lt.problem(description, [a, b, c, d])?;
+        let problem = driver.lt.problem(description, [a, b, c, d], driver.card.capability)?;
         let preference = driver.lt.preferences.get(&preference).ok_or(INVALID_VALUE)?;
         let asked = usize::try_from(asked).ok().filter(|asked| *asked > 0).ok_or(INVALID_VALUE)?;
         let found = candidates(&problem, preference);
@@ -199,7 +199,7 @@ entries! {
         to: *mut Heuristic,
     ) {
         driver.lt.handle(handle)?;
-        let problem = driver.lt.problem(description, [a, b, c, d])?;
+        let problem = driver.lt.problem(description, [a, b, c, d], driver.card.capability)?;
         if algorithm.is_null() {
             return Err(INVALID_VALUE);
         }
@@ -213,7 +213,8 @@ entries! {
         workspace: u64, workspace_bytes: usize, stream: u64,
     ) {
         driver.lt.handle(handle)?;
-        let problem = driver.lt.problem(description, [a_layout, b_layout, c_layout, d_layout])?;
+        let layouts = [a_layout, b_layout, c_layout, d_layout];
+        let problem = driver.lt.problem(description, layouts, driver.card.capability)?;
         if alpha.is_null() || beta.is_null() || algorithm.is_null() {
             return Err(INVALID_VALUE);
         }

@@ -27,12 +27,18 @@ impl Lt {
         self.handles.get_mut(&handle).ok_or(INVALID_VALUE)
     }
 
-    /// The problem D = alpha · op(A) · op(B) + beta · C. Errors: an object does not exist, or the shapes do not match.
-    pub(super) fn problem(&self, description: u64, layouts: [u64; 4]) -> Result<Problem, Status> {
+    /// The problem D = alpha · op(A) · op(B) + beta · C, on a card of this compute capability. Errors: an object does not
+    /// exist, or the shapes do not match.
+    pub(super) fn problem(
+        &self,
+        description: u64,
+        layouts: [u64; 4],
+        capability: (i32, i32),
+    ) -> Result<Problem, Status> {
         let description = *self.descriptions.get(&description).ok_or(INVALID_VALUE)?;
         let [a, b, c, d] = layouts.map(|layout| self.layouts.get(&layout).copied());
         let all = [a, b, c, d].into_iter().collect::<Option<Vec<_>>>().ok_or(INVALID_VALUE)?;
-        Problem::new(description, [all[0], all[1], all[2], all[3]])
+        Problem::new(description, [all[0], all[1], all[2], all[3]], capability)
     }
 
     /// Number of objects not destroyed.

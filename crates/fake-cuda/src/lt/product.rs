@@ -1,4 +1,5 @@
-//! D = alpha · op(A) · op(B) + beta · C plus a bias per row: column-major, simple loops, in single precision.
+//! D = alpha · op(A) · op(B) + beta · C plus a bias per row: column-major, simple loops, in single precision. Scales of A and
+//! B are factors of alpha.
 
 use super::algorithm::{Algorithm, Bits};
 use super::description::{Description, Layout};
@@ -44,8 +45,9 @@ impl Product {
         let has_workspace = algorithm.workspace_bytes <= workspace_bytes
             && (algorithm.workspace_bytes == 0 || is_aligned((&workspace, 16)));
         let has_bias = !problem.description.has_bias || problem.description.bias != 0;
+        let has_scales = problem.description.scales.iter().all(|address| address.is_multiple_of(4));
         let is_in_place = addresses[2] == addresses[3];
-        if !are_aligned || !has_workspace || !has_bias || !is_in_place {
+        if !are_aligned || !has_workspace || !has_bias || !has_scales || !is_in_place {
             return Err(INVALID_VALUE);
         }
         Ok(Self { problem, factors, addresses, algorithm, workspace })
@@ -71,14 +73,19 @@ impl Product {
             }
         };
         let [a, b, c, d] = self.problem.layouts;
-        let Description { transposed, tf32, has_bias, bias, .. } = self.problem.description;
+        let Description { transposed, tf32, has_bias, bias, scales, .. } = self.problem.description;
+        let mut scale = alpha;
+        for address in scales.into_iter().filter(|address| *address != 0) {
+            scale *= access.numbers(address, Number::F32, 1)?[0];
+        }
         let rounded = |x: f32| if tf32 { f32::from_bits(tf32_bits(x)) } else { x };
         let read = |access: &mut Access, place: usize, layout: Layout| access.matrix(self.addresses[place], layout);
         let first = read(&mut access, 0, a)?.into_iter().map(rounded).collect::<Vec<_>>();
         let second = read(&mut access, 1, b)?.into_iter().map(rounded).collect::<Vec<_>>();
         // A factor multiplied by zero is not read.
         let before = if beta == 0.0 { vec![] } else { read(&mut access, 2, c)? };
-        let biases = if has_bias { access.numbers(bias, d.number, d.rows)? } else { vec![] };
+        let of_bias = self.problem.bias_number();
+        let biases = if has_bias { access.numbers(bias, of_bias, d.rows)? } else { vec![] };
         let at = |values: &[f32], layout: Layout, is_transposed: bool, [row, column]: [u64; 2]| {
             let [row, column] = if is_transposed { [column, row] } else { [row, column] };
             values[(column * layout.rows + row) as usize]
@@ -90,7 +97,7 @@ impl Product {
         for column in 0..columns {
             for row in 0..rows {
                 let term = |k| at(&first, a, transposed[0], [row, k]) * at(&second, b, transposed[1], [k, column]);
-                let mut value = alpha * self.algorithm.sum(inner, term);
+                let mut value = scale * self.algorithm.sum(inner, term);
                 if let Some(before) = before.get((column * rows + row) as usize) {
                     value += beta * before;
                 }

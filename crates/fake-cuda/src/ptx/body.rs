@@ -6,7 +6,7 @@ use super::decode::decode;
 use super::error::{ParseError, ParseErrorKind};
 use super::lexer::Token;
 use super::program::{Action, Instruction, Kernel, Origin, Reg, Special};
-use super::statement::{Operand, Statement};
+use super::statement::{Level, Operand, Statement};
 use super::types::Type;
 use std::collections::HashMap;
 
@@ -15,10 +15,16 @@ const MOST_REGISTERS: usize = 1 << 16;
 const MOST_INSTRUCTIONS: usize = 1 << 20;
 
 /// Parses up to the closing brace of an entry, into `kernel`.
-pub(super) fn parse_body(cursor: &mut Cursor, symbols: Symbols, kernel: &mut Kernel) -> Result<(), ParseError> {
+pub(super) fn parse_body(
+    cursor: &mut Cursor,
+    symbols: Symbols,
+    level: Level,
+    kernel: &mut Kernel,
+) -> Result<(), ParseError> {
     let mut body = Body {
         kernel,
         symbols,
+        level,
         scopes: vec![HashMap::new()],
         interned: HashMap::new(),
         labels: HashMap::new(),
@@ -34,6 +40,7 @@ pub(super) fn parse_body(cursor: &mut Cursor, symbols: Symbols, kernel: &mut Ker
 struct Body<'k, 'a> {
     kernel: &'k mut Kernel,
     symbols: Symbols,
+    level: Level,
     /// Registers by name, innermost scope last.
     scopes: Vec<HashMap<String, Reg>>,
     /// Registers for constants and special registers, shared by all their uses.
@@ -157,9 +164,12 @@ impl<'a> Body<'_, 'a> {
         let end = cursor.tokens[cursor.at - 1].at;
         let text = cursor.text[start..end].split_whitespace().collect::<Vec<_>>().join(" ");
         let zero = self.intern(Origin::Constant(0), cursor)?;
-        let statement = Statement { word, operands, zero };
+        let statement = Statement { word, operands, zero, level: self.level };
         let action = decode(&statement).map_err(|kind| match kind {
             ParseErrorKind::Unsupported(_) => cursor.unsupported(text.clone()),
+            ParseErrorKind::Newer { version, target, .. } => {
+                cursor.error(ParseErrorKind::Newer { statement: text.clone(), version, target })
+            }
             other => cursor.error(other),
         })?;
         if let (Action::Branch(_), Some(Operand::Label(label))) = (&action, statement.operands.last()) {

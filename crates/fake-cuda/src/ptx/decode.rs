@@ -5,17 +5,24 @@ use super::lanes::{Convert, Lanes, Rounding, lanes, lanes_of};
 use super::modifiers::Modifiers;
 use super::program::{Access, Action, Address, Join, MatrixType, Reg, Shuffle, Space, Update, Vote};
 use super::run::{CONSTANT_WINDOW, LOCAL_WINDOW, SHARED_WINDOW};
-use super::statement::{Operand, Statement};
+use super::statement::{Level, Operand, Statement};
 use super::types::Type;
 
 type Decoded<T = Action> = Result<T, ParseErrorKind>;
 
-/// Decodes a statement. Errors: `Unsupported` for unknown opcodes and modifiers.
+/// Decodes a statement. Errors: `Unsupported` for unknown opcodes and modifiers, `Newer` for instructions that the module's
+/// version or target does not have.
 pub(super) fn decode(statement: &Statement) -> Decoded {
     let (opcode, modifiers) = Modifiers::split(statement.word);
     let mut decoder = Decoder { opcode, modifiers, statement };
     let action = decoder.action()?;
-    if decoder.modifiers.none_left() { Ok(action) } else { Err(unsupported()) }
+    if !decoder.modifiers.none_left() {
+        return Err(unsupported());
+    }
+    match statement.level.missing(&action) {
+        Some(Level { version, target }) => Err(ParseErrorKind::Newer { statement: String::new(), version, target }),
+        None => Ok(action),
+    }
 }
 
 /// An error whose text the caller fills in.
@@ -259,6 +266,9 @@ impl Decoder<'_, '_> {
     }
 
     fn convert(&mut self) -> Decoded {
+        if let Some(to) = self.modifiers.choose(&[("e4m3x2", Type::E4m3x2), ("e5m2x2", Type::E5m2x2)]) {
+            return self.convert_to_bytes(to);
+        }
         let types = self.modifiers.types();
         let [to, from] = types[..] else { return Err(unsupported()) };
         let whole =
@@ -292,6 +302,25 @@ impl Decoder<'_, '_> {
         let first = self.register(1)?;
         let second = if packed { self.register(2)? } else { first };
         Ok(Action::Convert { convert, result: self.register(0)?, operands: [first, second] })
+    }
+
+    /// `cvt.rn.satfinite.e4m3x2.f32` and the same with e5m2x2. Refuses all other conversions of 8-bit floats.
+    fn convert_to_bytes(&mut self, to: Type) -> Decoded {
+        let rounds = self.modifiers.take("rn") && self.modifiers.take("satfinite");
+        if !rounds || self.only_type()? != Type::F32 || !self.statement.word.ends_with("x2.f32") {
+            return Err(unsupported());
+        }
+        self.count(3)?;
+        let convert = Convert {
+            to,
+            from: Type::F32,
+            rounding: Rounding::Nearest,
+            whole: false,
+            saturate: false,
+            flush: false,
+            relu: false,
+        };
+        Ok(Action::Convert { convert, result: self.register(0)?, operands: [self.register(1)?, self.register(2)?] })
     }
 
     /// Converts between addresses of a space and generic ones: adds or subtracts the window.
@@ -448,28 +477,32 @@ impl Decoder<'_, '_> {
         let named = ["sync", "aligned", "row", "col"].into_iter().all(|name| self.modifiers.take(name));
         // Only row-major left factors and column-major right factors are supported.
         let known = named && self.statement.word.contains(".row.col.");
-        let inner = self.modifiers.choose(&[("m16n8k4", 4), ("m16n8k8", 8), ("m16n8k16", 16)]);
-        let inner = inner.ok_or_else(unsupported)?;
-        let ty = match self.modifiers.types()[..] {
-            [Type::F32, Type::F16, Type::F16, Type::F32] => MatrixType::F16,
-            [Type::F32, Type::Bf16, Type::Bf16, Type::F32] => MatrixType::Bf16,
-            [Type::F32, Type::Tf32, Type::Tf32, Type::F32] => MatrixType::Tf32,
-            _ => return Err(unsupported()),
-        };
+        let shapes = [("m16n8k4", 4), ("m16n8k8", 8), ("m16n8k16", 16), ("m16n8k32", 32)];
+        let inner = self.modifiers.choose(&shapes).ok_or_else(unsupported)?;
+        // Of the result, both factors and the addend.
+        let types = self.modifiers.values(&[
+            ("f32", None),
+            ("f16", Some(MatrixType::F16)),
+            ("bf16", Some(MatrixType::Bf16)),
+            ("tf32", Some(MatrixType::Tf32)),
+            ("e4m3", Some(MatrixType::E4m3)),
+            ("e5m2", Some(MatrixType::E5m2)),
+        ]);
+        let [None, Some(left), Some(right), None] = types[..] else { return Err(unsupported()) };
+        let packed = [left, right].map(MatrixType::packed);
         // Registers of the left factor; the right one has half that number.
-        let registers = match (ty, inner) {
-            (MatrixType::F16 | MatrixType::Bf16, 8) => 2,
-            (MatrixType::F16 | MatrixType::Bf16, 16) => 4,
-            (MatrixType::Tf32, 4) => 2,
-            (MatrixType::Tf32, 8) => 4,
+        let registers = match (packed, inner) {
+            ([2, 2], 8) | ([1, 1], 4) => 2,
+            ([2, 2], 16) | ([1, 1], 8) | ([4, 4], 32) => 4,
             _ => return Err(unsupported()),
         };
-        if !known {
+        if !known || (left != right && packed != [4, 4]) {
             return Err(unsupported());
         }
         self.count(4)?;
         let (d, c) = (self.vector(0, 4)?, self.vector(3, 4)?);
-        Ok(Action::Multiply { ty, inner, d, a: self.vector(1, registers)?, b: self.vector(2, registers / 2)?, c })
+        let (a, b) = (self.vector(1, registers)?, self.vector(2, registers / 2)?);
+        Ok(Action::Multiply { types: [left, right], inner, d, a, b, c })
     }
 
     fn shuffle(&mut self) -> Decoded {

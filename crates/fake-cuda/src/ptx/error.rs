@@ -22,6 +22,15 @@ pub enum ParseErrorKind {
     Unknown(String),
     /// Not supported by the interpreter, whether or not it is valid PTX.
     Unsupported(String),
+    /// An instruction that needs at least this `.version`, as major · 10 + minor, and this `.target`.
+    Newer {
+        /// The statement.
+        statement: String,
+        /// The version.
+        version: u32,
+        /// The target: 89 for `sm_89`.
+        target: u32,
+    },
     /// Not a number, or larger than any card allows.
     Number(String),
 }
@@ -34,6 +43,9 @@ impl fmt::Display for ParseError {
             ParseErrorKind::Unfinished => write!(f, "the text ends too early"),
             ParseErrorKind::Unknown(name) => write!(f, "nothing declares `{name}`"),
             ParseErrorKind::Unsupported(what) => write!(f, "unsupported: `{what}`"),
+            ParseErrorKind::Newer { statement, version, target } => {
+                write!(f, "`{statement}` needs .version {}.{} and .target sm_{target}", version / 10, version % 10)
+            }
             ParseErrorKind::Number(text) => write!(f, "`{text}` is not a valid number here"),
         }
     }

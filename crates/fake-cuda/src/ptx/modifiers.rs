@@ -27,6 +27,14 @@ impl<'a> Modifiers<'a> {
         names.iter().find(|(name, _)| self.take(name)).map(|(_, value)| *value)
     }
 
+    /// Takes all of these modifiers that are present, and returns their values in the order of the text.
+    pub fn values<T: Copy>(&mut self, names: &[(&str, T)]) -> Vec<T> {
+        let value = |left: &&str| names.iter().find(|(name, _)| name == left).map(|(_, value)| *value);
+        let values = self.left.iter().filter_map(value).collect();
+        self.left.retain(|left| value(left).is_none());
+        values
+    }
+
     /// Takes all of these.
     pub fn ignore(&mut self, names: &[&str]) {
         self.left.retain(|left| !names.contains(left));

@@ -7,6 +7,7 @@ use super::error::{ParseError, ParseErrorKind};
 use super::lexer::{Token, tokens};
 use super::program::{Kernel, Module, Parameter};
 use super::run::CONSTANT_WINDOW;
+use super::statement::Level;
 
 /// Parses a module. Errors: invalid or unsupported text, with its line.
 pub fn parse(text: &str) -> Result<Module, ParseError> {
@@ -146,7 +147,8 @@ impl Parser {
                 other => return Err(cursor.unsupported(other.to_owned())),
             }
         }
-        parse_body(cursor, self.symbols.clone(), &mut kernel)?;
+        let level = Level { version: self.module.version, target: self.module.target };
+        parse_body(cursor, self.symbols.clone(), level, &mut kernel)?;
         Ok(kernel)
     }
 }

@@ -228,7 +228,7 @@ pub enum Vote {
     Ballot,
 }
 
-/// Type of the factors of a matrix product.
+/// Type of a factor of a matrix product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatrixType {
     /// Half precision.
@@ -237,6 +237,21 @@ pub enum MatrixType {
     Bf16,
     /// TF32: 19 bits of single precision.
     Tf32,
+    /// 8 bits, 4 of them for the exponent.
+    E4m3,
+    /// 8 bits, 5 of them for the exponent.
+    E5m2,
+}
+
+impl MatrixType {
+    /// Numbers in a register.
+    pub fn packed(self) -> usize {
+        match self {
+            Self::Tf32 => 1,
+            Self::F16 | Self::Bf16 => 2,
+            Self::E4m3 | Self::E5m2 => 4,
+        }
+    }
 }
 
 /// Action of an instruction.
@@ -348,9 +363,9 @@ pub enum Action {
     },
     /// `mma.sync.m16n8kK.row.col`, accumulating in single precision.
     Multiply {
-        /// Type of both factors.
-        ty: MatrixType,
-        /// The inner extent: 8 or 16, or 4 with TF32.
+        /// Types of both factors, which differ only if they are 8-bit floats.
+        types: [MatrixType; 2],
+        /// The inner extent: 8 or 16, 4 or 8 with TF32, 32 with 8-bit floats.
         inner: usize,
         /// The result, four registers.
         d: Vec<Reg>,

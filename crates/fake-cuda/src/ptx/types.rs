@@ -21,6 +21,10 @@ pub enum Type {
     Bf16x2,
     /// `.tf32`, only for matrix instructions and conversions.
     Tf32,
+    /// `.e4m3x2`, only for results of conversions.
+    E4m3x2,
+    /// `.e5m2x2`, only for results of conversions.
+    E5m2x2,
     /// `.f32`
     F32,
     /// `.f64`
@@ -28,7 +32,8 @@ pub enum Type {
 }
 
 impl Type {
-    /// The type with this name, without its dot.
+    /// The type with this name, without its dot. Pairs of 8-bit floats are no operands of other instructions than `cvt`,
+    /// whose decoder knows their names.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "pred" => Self::Pred,
@@ -57,7 +62,7 @@ impl Type {
         match self {
             Self::Pred => 1,
             Self::Bits(bits) | Self::Unsigned(bits) | Self::Signed(bits) => bits,
-            Self::F16 | Self::Bf16 => 16,
+            Self::F16 | Self::Bf16 | Self::E4m3x2 | Self::E5m2x2 => 16,
             Self::F16x2 | Self::Bf16x2 | Self::Tf32 | Self::F32 => 32,
             Self::F64 => 64,
         }

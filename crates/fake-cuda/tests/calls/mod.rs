@@ -1,4 +1,5 @@
 //! Safe wrappers of the driver's C functions, called as by a program that loads the library.
+#![allow(dead_code, reason = "every test file compiles its own copy and uses a part of it")]
 
 use crate::support::text;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -93,7 +94,6 @@ macro_rules! calls {
     ($($(#[$doc:meta])* pub fn $name:ident(&self $(, $argument:ident: $ty:ty)*) -> $result:ty { $call:expr })*) => {
         $(
             $(#[$doc])*
-            #[allow(dead_code, reason = "every test file compiles its own copy and uses a part of it")]
             pub fn $name(&self $(, $argument: $ty)*) -> $result {
                 // SAFETY: arguments are those of the C function, and places for results are on this stack.
                 unsafe { $call }

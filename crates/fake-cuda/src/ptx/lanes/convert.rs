@@ -1,6 +1,7 @@
 //! `cvt`: between all types, with rounding, saturation and packing.
 
 use super::super::types::Type;
+use super::fp8::{e4m3_bits, e5m2_bits};
 use super::half::{bf16_bits, bf16_value, f16_bits, f16_value, tf32_bits};
 
 /// How a conversion rounds.
@@ -44,6 +45,9 @@ impl Convert {
                 let half = Self { to, ..*self };
                 half.apply(a, 0) << 16 | half.apply(b, 0)
             }
+            // The operands are in single precision.
+            Type::E4m3x2 => pair(a, b, e4m3_bits),
+            Type::E5m2x2 => pair(a, b, e5m2_bits),
             _ => match self.float(a) {
                 Some(x) => self.of_float(x),
                 None => self.of_whole(whole(a, self.from)),
@@ -138,6 +142,12 @@ impl Convert {
     }
 }
 
+/// Two numbers in single precision, as bytes.
+fn pair(upper: u64, lower: u64, bits: fn(f64) -> u8) -> u64 {
+    let byte = |operand: u64| u64::from(bits(f32::from_bits(operand as u32).into()));
+    byte(upper) << 8 | byte(lower)
+}
+
 fn is_float(ty: Type) -> bool {
     matches!(ty, Type::F16 | Type::Bf16 | Type::Tf32 | Type::F32 | Type::F64)
 }
@@ -206,6 +216,10 @@ mod tests {
         assert_eq!(convert.apply(f(1.0), f(2.0)), 0x3f80_4000);
         let convert = plain(Type::F16x2, Type::F32, Rounding::Nearest);
         assert_eq!(convert.apply(f(1.0), f(2.0)), 0x3c00_4000);
+        let convert = plain(Type::E4m3x2, Type::F32, Rounding::Nearest);
+        assert_eq!(convert.apply(f(-1.0), f(500.0)), 0xb87e);
+        let convert = plain(Type::E5m2x2, Type::F32, Rounding::Nearest);
+        assert_eq!(convert.apply(f(-1.0), f(500.0)), 0xbc60);
     }
 
     #[test]

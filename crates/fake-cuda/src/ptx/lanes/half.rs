@@ -16,7 +16,8 @@ pub fn round_to(x: f64, mantissa: i32, lowest: i32) -> f64 {
     (x / step).round_ties_even() * step
 }
 
-fn power_of_two(exponent: i32) -> f64 {
+/// 2 to the power of an exponent of a normal number.
+pub fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((exponent + 1023) as u64) << 52)
 }
 

@@ -2,10 +2,12 @@
 
 mod convert;
 mod float;
+mod fp8;
 pub(crate) mod half;
 mod integer;
 
 pub use convert::{Convert, Rounding};
+pub use fp8::{e4m3_bits, e4m3_value, e5m2_bits, e5m2_value};
 pub use half::{bf16_bits, bf16_value, f16_bits, f16_value, round_to, tf32_bits};
 
 use super::types::Type;
@@ -36,7 +38,7 @@ pub fn lanes_of(opcode: &str, variant: &str, ty: Type) -> Option<Lanes> {
         Type::F32 | Type::F64 => float::lanes_of(opcode, variant, ty),
         Type::F16 | Type::Bf16 | Type::F16x2 | Type::Bf16x2 => half::lanes_of(opcode, variant, ty),
         Type::Pred => predicate(opcode),
-        Type::Tf32 => None,
+        Type::Tf32 | Type::E4m3x2 | Type::E5m2x2 => None,
         Type::Bits(_) | Type::Unsigned(_) | Type::Signed(_) => integer::lanes_of(opcode, variant, ty),
     }
 }

@@ -1,6 +1,6 @@
-//! Tensor cores: `ldmatrix` and `mma.sync.m16n8k4/8/16`. The ISA defines which lane holds which element.
+//! Tensor cores: `ldmatrix` and `mma.sync.m16n8k4/8/16/32`. The ISA defines which lane holds which element.
 
-use super::super::lanes::{bf16_value, f16_value};
+use super::super::lanes::{bf16_value, e4m3_value, e5m2_value, f16_value};
 use super::super::program::{Action, Address, MatrixType, Reg};
 use super::Accumulation;
 use super::access::Places;
@@ -10,7 +10,7 @@ use super::warp::{Row, Warp};
 
 const ROWS: usize = 16;
 const COLUMNS: usize = 8;
-const INNER: usize = 16;
+const INNER: usize = 32;
 
 impl Block<'_, '_> {
     /// Loads one, two or four matrices of 8 by 8 elements of 16 bits. Lanes 8·m to 8·m+7 have the addresses of the rows
@@ -51,18 +51,18 @@ impl Block<'_, '_> {
     /// d = a b + c with a of 16 by `inner`, b of `inner` by 8. Products are exact in double precision, their sum nearly
     /// so; it is rounded to single precision once.
     pub fn multiply(&mut self, warp: &mut Warp, lanes: u32, action: &Action) -> Result<(), Stop> {
-        let Action::Multiply { ty, inner, d, a, b, c } = action else { return Ok(()) };
+        let Action::Multiply { types, inner, d, a, b, c } = action else { return Ok(()) };
         warp.converged(lanes, !0)?;
         complete(lanes)?;
         let (mut left, mut right) = ([[0f64; INNER]; ROWS], [[0f64; COLUMNS]; INNER]);
-        // Elements of a register: a pair along `inner`, or one of TF32. Registers alternate between rows 0 and 8.
-        let packed = if *ty == MatrixType::Tf32 { 1 } else { 2 };
+        // Elements of a register, along `inner`. Registers alternate between rows 0 and 8.
+        let packed = types[0].packed();
         for (index, reg) in a.iter().enumerate() {
             let row = warp.read(*reg, !0)?;
             for lane in 0..32 {
                 for part in 0..packed {
                     let column = lane % 4 * packed + part + 4 * packed * (index / 2);
-                    left[lane / 4 + 8 * (index % 2)][column] = element(*ty, row[lane], part);
+                    left[lane / 4 + 8 * (index % 2)][column] = element(types[0], row[lane], part);
                 }
             }
         }
@@ -70,7 +70,7 @@ impl Block<'_, '_> {
             let row = warp.read(*reg, !0)?;
             for lane in 0..32 {
                 for part in 0..packed {
-                    right[lane % 4 * packed + part + 4 * packed * index][lane / 4] = element(*ty, row[lane], part);
+                    right[lane % 4 * packed + part + 4 * packed * index][lane / 4] = element(types[1], row[lane], part);
                 }
             }
         }
@@ -106,11 +106,13 @@ fn complete(lanes: u32) -> Result<(), Stop> {
 
 /// An element of a register. TF32 ignores the last 13 bits of single precision.
 fn element(ty: MatrixType, register: u64, part: usize) -> f64 {
-    let half = (register >> (16 * part)) as u16;
+    let (half, byte) = ((register >> (16 * part)) as u16, (register >> (8 * part)) as u8);
     match ty {
         MatrixType::F16 => f16_value(half).into(),
         MatrixType::Bf16 => bf16_value(half).into(),
         MatrixType::Tf32 => f32::from_bits(register as u32 & !0x1fff).into(),
+        MatrixType::E4m3 => e4m3_value(byte).into(),
+        MatrixType::E5m2 => e5m2_value(byte).into(),
     }
 }
 
