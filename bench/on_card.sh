@@ -77,6 +77,10 @@ section "8B in full in 16 GiB" 150 "$plimsoll" bench --model llama-3.1-8b --devi
 section "8B in full in 16 GiB, gradients in bf16" 150 "$plimsoll" bench --model llama-3.1-8b --device cuda --vram 16 --seq-len 1024 --global-batch 64 --precision bf16 --optimizer-state bf16 --gradient-precision bf16 --steps 2
 # The host updates while the next step begins: at the end of a step, this takes a quarter longer.
 section "8B in full in 24 GiB, 16 samples a step" 120 "$plimsoll" bench --model llama-3.1-8b --device cuda --vram 24 --seq-len 1024 --global-batch 16 --precision bf16 --optimizer-state bf16 --steps 4
+for precision in bf16 fp8; do
+    section "1.5B in $precision" 45 "$plimsoll" bench --model qwen2.5-1.5b --device cuda --seq-len 1024 --global-batch 32 --micro-batch 8 --precision $precision --optimizer-state bf16 --steps 4
+    section "7B in $precision" 90 "$plimsoll" bench --model qwen2.5-7b --method lora --device cuda --seq-len 1024 --global-batch 16 --micro-batch 4 --precision $precision --steps 3
+done
 section "Sliding window" 60 "$plimsoll" bench --model window.json --device cuda --seq-len 4096 --micro-batch 4 --precision bf16 --steps 10
 section "Adapters" 60 "$plimsoll" bench --model qwen3-0.6b --method lora --device cuda --seq-len 1024 --micro-batch 8 --precision bf16 --steps 10
 section "Long context in tiles" 60 "$plimsoll" bench --model qwen3-0.6b --method qlora --device cuda --seq-len 16384 --micro-batch 1 --precision bf16 --sequence-tile 2048 --steps 4

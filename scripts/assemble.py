@@ -44,6 +44,8 @@ CARDS = {
 }
 # The first release that knows a card, if the first of `WHEELS` does not.
 FIRST_RELEASE = {120: "12.9"}
+# The first release for PTX 8.4, of the kernels for numbers of 8 bits.
+FIRST_WITH_FP8 = "12.9"
 REGISTERS_OF_AN_SM = 65536
 # Registers are allocated to warps in multiples of this.
 REGISTER_PIECE = 256
@@ -110,9 +112,10 @@ def texts(source: Path, card: int) -> list[str]:
     return [text, text.replace("bf16", "f16")] if source.stem in HALVES and target >= BF16_TARGET else [text]
 
 
-def source_of(card: int) -> str:
-    """The folder of the PTX that the card gets."""
-    return "sm_80" if card >= 80 else "sm_75"
+def source_of(stem: str, card: int) -> Path:
+    """The PTX of a source that the card gets."""
+    paths = [KERNELS / f"ptx/sm_{target}/{stem}.ptx" for target in (89, 80) if target <= card] or [KERNELS / f"ptx/sm_75/{stem}.ptx"]
+    return next((path for path in paths if path.exists()), paths[-1])
 
 
 def assembled(ptxas: Path, ptx: str, card: int) -> dict[str, Figures]:
@@ -172,9 +175,10 @@ def rows_of(stem: str, assemblers: dict[str, Path]) -> list[list[str]]:
     """The table's rows of a source."""
     rows = []
     for card, limits in CARDS.items():
-        source = KERNELS / "ptx" / source_of(card) / f"{stem}.ptx"
+        source = source_of(stem, card)
         for ptx in texts(source, card) if source.exists() else []:
-            known = [release for release in assemblers if release >= FIRST_RELEASE.get(card, release)]
+            first = FIRST_WITH_FP8 if source.parent.name == "sm_89" else FIRST_RELEASE.get(card, "")
+            known = [release for release in assemblers if release >= first]
             found = {release: assembled(assemblers[release], ptx, card) for release in known}
             for kernel in sorted(found[known[0]]):
                 threads = threads_of(ptx, kernel)

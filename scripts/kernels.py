@@ -27,7 +27,9 @@ LIBRARY = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
 TRIES = 16
 
 # Targets: compute capability, and the oldest PTX version with everything that its kernels use.
-TARGETS = {75: "6.5", 80: "7.0"}
+TARGETS = {75: "6.5", 80: "7.0", 89: "8.4"}
+# Targets with kernels for numbers of 8 bits only.
+OF_FP8 = 89
 # Sources whose kernels for f16 equal those for bf16 except for the type's name, from this target on.
 HALVES = {"attention_tensor_64", "attention_tensor_256", "attention_tensor_grad_64", "attention_tensor_grad_256", "expert_product", "product"}
 BF16_TARGET = 80
@@ -173,7 +175,7 @@ def ptx_files(compiler: Compiler, lines: bool) -> dict[Path, str]:
             files[path] = ptx
 
     for target in TARGETS:
-        for source in sorted(KERNELS.glob("*.cu")):
+        for source in sorted(KERNELS.glob("fp8*.cu" if target == OF_FP8 else "*.cu")):
             add(KERNELS / f"ptx/sm_{target}/{source.stem}.ptx", source, target, [], None)
     for source, bug, kernel in BUGS:
         add(PLANTED / f"{source}_{bug.lower()}.ptx", KERNELS / f"{source}.cu", BUGS_TARGET, [f"BUG_{bug}"], kernel)

@@ -1,7 +1,6 @@
 // c = a b + bias, or c + a b: products on tensor cores, of any extents, strides and alignment, summed in single
-// precision. product.cu has the kernels for numbers of 16 bits, product_tf32.cu those for TF32, expert_product.cu and
-// expert_product_tf32.cu those for experts. Reference:
-// src/reference/linear.rs.
+// precision. product.cu has the kernels for numbers of 16 bits, product_tf32.cu those for TF32, fp8_product.cu those for
+// numbers of 8 bits, expert_product.cu and expert_product_tf32.cu those for experts. Reference: src/reference/linear.rs.
 //
 //        columns           A block of 4 warps computes a tile of 64 or 128 squared; each warp a quarter of it. Stretches
 //      +----+----+         of 64 bytes along the inner extent are copied to shared memory three deep: while one is
@@ -66,7 +65,8 @@ struct Factor {
         rows = (L == INNER ? outers : inners) - first_row;
         columns = (L == INNER ? inners : outers) - first_column;
         to = place(row, piece);
-        aligned = TILE > ANYWHERE || ((u64)factor | row_bytes) % 16 == 0;
+        // Numbers of 8 bits are in scratch, in rows of whole vectors.
+        aligned = TILE > ANYWHERE || sizeof(T) == 1 || ((u64)factor | row_bytes) % 16 == 0;
         // A left factor's matrices are ordered by halves of the outer extent first, a right one's by the inner extent.
         u32 lane = threadIdx.x % WARP, half = lane / 8 % 2, other = lane / 16;
         u32 of_outer = is_left ? half : other, of_inner = is_left ? other : half;
@@ -97,9 +97,11 @@ struct Factor {
                 copy16(at, piece, there * (int)sizeof(T));
                 continue;
             }
+            if constexpr (sizeof(T) > 1) {
 #pragma unroll 1
-            for (int n = 0; n < PIECE; ++n)
-                put_number(at + n * sizeof(T), n < there ? reinterpret_cast<const T *>(piece)[n] : T{0});
+                for (int n = 0; n < PIECE; ++n)
+                    put_number(at + n * sizeof(T), n < there ? reinterpret_cast<const T *>(piece)[n] : T{0});
+            }
         }
     }
 
@@ -144,7 +146,7 @@ struct Result {
     int rows, columns;
     int number;
     int accumulate;
-    float alpha; // Factor of sums of numbers of 32 bits.
+    float alpha; // Factor of sums of numbers of 32 or 8 bits.
 };
 
 // Two neighbors by one instruction, which the compiler may split.
@@ -155,7 +157,19 @@ __device__ __forceinline__ void put_two(u32 to, float first, float second) {
 // A sum as it is added to the rest: the multiplication is always rounded separately.
 template <class T>
 __device__ __forceinline__ float scaled(const Result &result, float sum) {
-    return sizeof(T) == 4 ? __fmul_rn(result.alpha, sum) : sum;
+    return sizeof(T) == 2 ? sum : __fmul_rn(result.alpha, sum);
+}
+
+// Numbers of 16 bits in a vector.
+#define EIGHT 8
+
+// Two results in half precision: in the factors' type, or in the named one if factors have 8 bits.
+template <class T>
+__device__ __forceinline__ u32 two_halves(float low, float high, int number) {
+    if constexpr (sizeof(T) == 2)
+        return pack<T>(low, high);
+    else
+        return number == F16 ? pack<f16>(low, high) : pack<bf16>(low, high);
 }
 
 // Writes neighboring sums of 16 bytes, or the rest of a row, to (row, column) of the result.
@@ -177,20 +191,27 @@ __device__ __forceinline__ void finish(const Result &result, const float *sums, 
         *to = make_float4(there.x + all[0], there.y + all[1], there.z + all[2], there.w + all[3]);
         return;
     }
-    if constexpr (sizeof(T) == 2) {
+    if constexpr (sizeof(T) < 4) {
         if (left == size && aligned && !result.accumulate) {
             // Every second group of 4 lanes begins with the other half, so that 8 lanes read from different banks.
             bool flip = threadIdx.x / 4 % 2;
             float4 first = fours[flip], second = fours[!flip], low = flip ? second : first, high = flip ? first : second;
-            float all[PIECE] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+            float all[EIGHT] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+            for (int n = 0; n < EIGHT; ++n) all[n] = scaled<T>(result, all[n]);
             if (result.bias) {
                 // The half is a runtime value: kernels for both types differ only in the type's name.
                 int half = result.number == F16 ? F16 : BF16;
 #pragma unroll
-                for (int n = 0; n < PIECE; ++n) all[n] += number_at(result.bias, column + n, half);
+                for (int n = 0; n < EIGHT; ++n) all[n] += number_at(result.bias, column + n, half);
             }
-            *reinterpret_cast<uint4 *>(static_cast<T *>(result.to) + at) = make_uint4(
-                pack<T>(all[0], all[1]), pack<T>(all[2], all[3]), pack<T>(all[4], all[5]), pack<T>(all[6], all[7]));
+            uint4 words = make_uint4(
+                two_halves<T>(all[0], all[1], result.number), two_halves<T>(all[2], all[3], result.number),
+                two_halves<T>(all[4], all[5], result.number), two_halves<T>(all[6], all[7], result.number));
+            if constexpr (sizeof(T) == 2)
+                *reinterpret_cast<uint4 *>(static_cast<T *>(result.to) + at) = words;
+            else
+                store_global(static_cast<u16 *>(result.to) + at, words);
             return;
         }
     }
@@ -200,8 +221,10 @@ __device__ __forceinline__ void finish(const Result &result, const float *sums, 
         if (result.accumulate) sum += number_at(result.to, at + n, result.number);
         if (result.number == F32)
             static_cast<float *>(result.to)[at + n] = sum;
-        else
+        else if constexpr (sizeof(T) > 1)
             static_cast<T *>(result.to)[at + n] = round_to<T>(sum);
+        else
+            set_number(result.to, at + n, sum, result.number);
     }
 }
 
@@ -280,7 +303,7 @@ __device__ __forceinline__ void product_tile(const void *a, const void *b, Resul
     __syncthreads(); // before results overwrite the tiles
     // Through shared memory, 16 rows of each warp at a time, so that contiguous elements are written together.
     float *staged = reinterpret_cast<float *>(tiles) + warp * 16 * STAGED;
-    int size = result.number == F32 ? 4 : PIECE; // sums that make 16 bytes
+    int size = result.number == F32 ? 4 : EIGHT; // sums that make 16 bytes
     bool aligned = ((u64)result.to | result.stride * (16 / size)) % 16 == 0;
 #pragma unroll 1
     for (int slab = 0; slab < SLABS; ++slab) {

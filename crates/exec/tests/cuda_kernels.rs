@@ -29,11 +29,11 @@ use plimsoll_fake_cuda::workbench::{ORDERS, Shape, Workbench};
 use plimsoll_graph::ops::{
     Add, Attention, AttentionGrad, CachedAttention, Cast, ClampedSwiglu, ClampedSwigluGrad, ColumnScale,
     ColumnScaleGrad, Combine, CombineWeightGrad, Dispatch, Dropout, DropoutKey, Embedding, EmbeddingGrad, ExpertLinear,
-    ExpertLinearInputGrad, ExpertLinearWeightGrad, GradNorm, HeadAdapterGrads, HeadLoss, HeadLossGrad, LayerNorm,
-    LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, LowRankNorm, MovingAverage, Nature, ParameterUpdate,
-    Pool, PoolGrad, Pooling, Positions, PositionsGrad, PreferenceKind, PreferenceLoss, PreferenceLossGrad,
-    RelativeBias, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, RouterLoss, StateFormat, TakeRow,
-    Transfer, WeightFormat, WeightLayout,
+    ExpertLinearInputGrad, ExpertLinearWeightGrad, Fp8Linear, GradNorm, HeadAdapterGrads, HeadLoss, HeadLossGrad,
+    LayerNorm, LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, LowRankNorm, MovingAverage, Nature,
+    ParameterUpdate, Pool, PoolGrad, Pooling, Positions, PositionsGrad, PreferenceKind, PreferenceLoss,
+    PreferenceLossGrad, RelativeBias, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, RouterLoss,
+    StateFormat, TakeRow, Transfer, WeightFormat, WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{Access, DType, DeviceKind, Example, Fill, Op, Products, Scalars, Target, TensorType};
@@ -50,6 +50,9 @@ use tiles::check_tiles;
 /// Compute capabilities: one for each target of the committed PTX.
 const CAPABILITIES: [(u8, u8); 2] = [(7, 5), (8, 0)];
 
+/// The target with kernels for numbers of 8 bits, which has no others: those of 8.0 run there.
+const WITH_FP8: (u8, u8) = (8, 9);
+
 /// Modules by name and compute capability.
 type Parsed = HashMap<(String, (u8, u8)), Arc<Module>>;
 
@@ -61,7 +64,8 @@ fn module(name: &str, capability: (u8, u8)) -> Arc<Module> {
     }
     assert!(cuda::ptx(name, capability).is_some(), "no PTX of {name} for {capability:?}");
     // The file, which may be newer than the PTX that was embedded at compile time.
-    let target = format!("kernels/ptx/sm_{}{}", capability.0, capability.1);
+    let target = if capability == WITH_FP8 && !name.starts_with("fp8") { (8, 0) } else { capability };
+    let target = format!("kernels/ptx/sm_{}{}", target.0, target.1);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(target);
     let halves = name.trim_end_matches("_bf16").trim_end_matches("_f16");
     let text = std::fs::read_to_string(folder.join(format!("{halves}.ptx"))).expect("committed PTX");
@@ -180,7 +184,8 @@ fn assert_right(case: &Case, found: &[Vec<u8>], expected: &[Vec<f64>], how: How)
 /// Compares with the reference on one of the targets; then requires the same bits in another order and in place, and
 /// compares a blurred run on the other target. The seed selects targets and orders.
 fn check(example: &Example, seed: u64) {
-    check_on(CAPABILITIES, &Case::new(example, &mut Noise::new(seed)), seed);
+    let capabilities = if matches!(example.op, Op::Fp8Linear(_)) { [WITH_FP8; 2] } else { CAPABILITIES };
+    check_on(capabilities, &Case::new(example, &mut Noise::new(seed)), seed);
 }
 
 /// The same for a filled case on these targets.
@@ -324,7 +329,56 @@ fn vectors_and_edges_of_tiles_are_correct() {
             examples.push(case(op, &[&[1, m, from], &[1, m, to]]));
         }
     }
+    let in_fp8 = |example: &Example| Some(Example { op: example.op.in_fp8(&|_| true, &|_| true)?, ..example.clone() });
+    examples.extend(examples.iter().filter_map(in_fp8).collect::<Vec<_>>());
     check_all(&examples);
+}
+
+/// Larger tiles, some of them partly empty; terms in several parts; and zeros, which have any scale.
+#[test]
+fn products_in_8_bits_are_right_in_larger_tiles_and_in_parts() {
+    let linear = Fp8Linear::Forward(Linear { layout: WeightLayout::OutIn, bias: true });
+    let large = case(linear, &[&[1, 1030, 48], &[1290, 48], &[1290]]);
+    let gradient = |layout| LinearWeightGrad { layout, weight: true, bias: true, accumulate: true };
+    let layouts = [WeightLayout::InOut, WeightLayout::OutIn];
+    let in_parts =
+        layouts.map(|layout| case(Fp8Linear::WeightGrad(gradient(layout)), &[&[1, 4100, 16], &[1, 4100, 33]]));
+    for (seed, example) in [&large].into_iter().chain(&in_parts).enumerate() {
+        let example = in_half(example, DType::Bf16).expect("takes half precision");
+        let mut filled = Case::new(&example, &mut Noise::new(seed as u64));
+        check_on([WITH_FP8; 2], &filled, seed as u64);
+        let Value::Float(first) = &mut filled.inputs[0] else { panic!("floats") };
+        first.fill(0.0);
+        check_on([WITH_FP8; 2], &filled, seed as u64);
+    }
+    let how = How { capability: WITH_FP8, order: Order::Forward, blur: 0, reused: None };
+    let kernels = |example: &Example| {
+        let example = in_half(example, DType::Bf16).expect("takes half precision");
+        let ran = Case::new(&example, &mut Noise::new(1)).run(how);
+        ran.counters.into_iter().map(|(kernel, _)| kernel).collect::<Vec<_>>()
+    };
+    assert!(kernels(&large).contains(&"product_nt_e4m3_e4m3_128".to_owned()), "{:?}", kernels(&large));
+    for (example, formats) in in_parts.iter().zip(["e4m3_e5m2", "e5m2_e4m3"]) {
+        let kernels = kernels(example);
+        assert!(kernels.contains(&format!("product_nt_{formats}_64")), "{kernels:?}");
+        assert!(kernels.contains(&"product_join".to_owned()), "{kernels:?}");
+    }
+}
+
+/// A number that isn't finite makes every result of a product NaN, so that the step is noticed as one that failed.
+#[test]
+fn products_in_8_bits_of_a_factor_that_is_not_finite_are_nan() {
+    let linear = Fp8Linear::Forward(Linear { layout: WeightLayout::OutIn, bias: false });
+    let example = in_half(&case(linear, &[&[1, 3, 33], &[16, 33]]), DType::Bf16).expect("takes half precision");
+    for value in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+        let mut filled = Case::new(&example, &mut Noise::new(1));
+        let Value::Float(weight) = &mut filled.inputs[1] else { panic!("floats") };
+        weight[70] = value;
+        let how = How { capability: WITH_FP8, order: Order::Forward, blur: 0, reused: None };
+        let found = filled.on_card(how);
+        assert_right(&filled, &found, &filled.reference(), how);
+        assert!(filled.reference()[0].iter().all(|value| value.is_nan()));
+    }
 }
 
 /// Kernels that pass over elements access few sectors. They move hardly more bytes of operands than their ops declare,
@@ -672,7 +726,7 @@ fn products_of_experts_are_right_for_any_routing() {
 #[test]
 fn products_in_tf32_are_right() {
     let mut examples = Op::all_examples();
-    examples.retain(|example| example.op.nature() == Nature::Products);
+    examples.retain(|example| example.op.nature() == Nature::Products && !matches!(example.op, Op::Fp8Linear(_)));
     for layout in [WeightLayout::InOut, WeightLayout::OutIn] {
         let weight = |from, to| if layout == WeightLayout::InOut { [from, to] } else { [to, from] };
         for [m, from, to] in [[65, 40, 72], [70, 67, 65]] {
@@ -874,7 +928,7 @@ fn attention_refuses_large_heads_that_are_not_whole_vectors() {
         for example in both_ways((attention(1, 1, true), [1, 2, 2, head_size])) {
             let example = in_precision(&example, dtype).expect("attention in every precision");
             let case = Case::new(&example, &mut Noise::new(1));
-            assert_eq!(cuda::refusal(&example.op, &case.io()).is_some(), is_refused, "{dtype:?}, {head_size}");
+            assert_eq!(cuda::refusal(&example.op, &case.io(), (8, 0)).is_some(), is_refused, "{dtype:?}, {head_size}");
         }
     }
 }

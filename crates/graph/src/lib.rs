@@ -41,7 +41,7 @@ pub use program::{
     Coded, Graph, Node, OutputNorms, Parameter, Ports, Program, ProgramBuilder, StoredPiece, TensorIds, Training,
 };
 pub use program_name::{Lengths, NoProgramName, ProgramKind, ProgramName, first_of_step};
-pub use target::{DeviceKind, Products, Target, Targets};
+pub use target::{DeviceKind, OLDEST_WITH_FP8, Products, Target, Targets};
 pub use tensor::{DType, Init, Role, Shape, Storage, Tensor, TensorId, TensorType};
 pub use training::{Contrastive, Objective, Preferences, SampleShape, TrainShape, build_sampling, build_training};
 pub use weight_codes::{NESTED_BLOCK, NF4_BLOCK, WeightCodes};

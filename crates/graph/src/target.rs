@@ -46,7 +46,18 @@ pub enum Target {
     },
 }
 
+/// The first compute capability whose tensor cores multiply numbers of 8 bits.
+pub const OLDEST_WITH_FP8: (u8, u8) = (8, 9);
+
 impl Target {
+    /// Whether it has kernels for products in 8 bits.
+    pub fn has_fp8(&self) -> bool {
+        match *self {
+            Self::Cpu { .. } => true,
+            Self::Cuda { compute_capability, .. } => compute_capability >= OLDEST_WITH_FP8,
+        }
+    }
+
     /// Number of parts of sums over rows on the processor.
     pub const CPU_ROW_PARTS: usize = 16;
 

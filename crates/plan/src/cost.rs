@@ -32,6 +32,8 @@ pub struct Rates {
     pub f16_flops_per_s: f64,
     /// The same on `Bf16`.
     pub bf16_flops_per_s: f64,
+    /// The same of products with factors of 8 bits.
+    pub fp8_flops_per_s: f64,
     /// Rate of products that no library computes, relative to others on tensor cores.
     pub without_library: f64,
     /// Rate of attention in half precision, relative to products that a library may compute.
@@ -63,6 +65,7 @@ impl Rates {
             product_flops_per_s: flops_per_s,
             f16_flops_per_s: CONVERTING * flops_per_s,
             bf16_flops_per_s: CONVERTING * flops_per_s,
+            fp8_flops_per_s: CONVERTING * flops_per_s,
             without_library: 1.0,
             attention: 1.0,
             multiprocessors: 0,
@@ -77,13 +80,15 @@ impl Rates {
     /// The same of a processor whose products in `Bf16` are `times` as fast as those in single precision.
     #[must_use]
     pub fn with_bf16_products(self, times: f64) -> Self {
-        Self { bf16_flops_per_s: times * self.product_flops_per_s, ..self }
+        let bf16_flops_per_s = times * self.product_flops_per_s;
+        Self { bf16_flops_per_s, fp8_flops_per_s: bf16_flops_per_s, ..self }
     }
 
     /// Floating point operations in a second of a node.
     fn flops_of(&self, op: &Op, work: Work) -> f64 {
         let nature = op.nature();
         let rate = match work.dtype {
+            _ if matches!(op, Op::Fp8Linear(_)) => self.fp8_flops_per_s,
             DType::F16 => self.f16_flops_per_s,
             DType::Bf16 => self.bf16_flops_per_s,
             DType::F32 if nature == Nature::Products => self.product_flops_per_s,
@@ -235,6 +240,7 @@ impl Rates {
             product_flops_per_s: self.product_flops_per_s / runs,
             f16_flops_per_s: self.f16_flops_per_s / runs,
             bf16_flops_per_s: self.bf16_flops_per_s / runs,
+            fp8_flops_per_s: self.fp8_flops_per_s / runs,
             bytes_per_s: self.bytes_per_s / runs,
             transfer_bytes_per_s: self.transfer_bytes_per_s / runs,
             host_bytes_per_s: self.host_bytes_per_s / runs,
@@ -425,6 +431,8 @@ impl Machine {
         let seconds = match op {
             // Read here and written there, each once.
             Op::Transfer(_) => bytes / 2.0 / self.rates.transfer_bytes_per_s,
+            // The bytes are those of passes before the product.
+            Op::Fp8Linear(_) => work.flops as f64 / self.rates.flops_of(op, work) + bytes / self.rates.bytes_per_s,
             _ => (work.flops as f64 / self.rates.flops_of(op, work)).max(bytes / self.rates.bytes_per_s),
         };
         self.rates.node_s + seconds

@@ -36,7 +36,7 @@ pub use cards::{
 };
 pub use cost::{Machine, Rates, Sample, Work};
 pub use curve::{CurvePoint, curve, saved_with_more};
-pub use effects::{LeverEffect, lever_effects};
+pub use effects::{LeverEffect, in_fp8, lever_effects};
 pub use elastic::{BudgetRange, ElasticBudget, HeldMemory, MemoryAction, MemoryReading, OnPressure, Refusal};
 pub use explain::{Alive, Moment, alike, moment_of_peak};
 pub use failures::{DeviceFailure, DeviceFailures, FailureKind, PinLimit, SafeDevice, SafeLevel};

@@ -190,6 +190,8 @@ pub enum Precision {
     Fp16,
     /// `Bf16` alone.
     Bf16Pure,
+    /// As `Bf16`, with products of linear layers in 8 bits.
+    Fp8,
 }
 
 impl Precision {
@@ -200,6 +202,7 @@ impl Precision {
             Self::Bf16 => "bf16",
             Self::Fp16 => "fp16",
             Self::Bf16Pure => "bf16-pure",
+            Self::Fp8 => "fp8",
         }
     }
 
@@ -207,7 +210,7 @@ impl Precision {
     pub const fn dtype(self) -> DType {
         match self {
             Self::Fp32 => DType::F32,
-            Self::Bf16 | Self::Bf16Pure => DType::Bf16,
+            Self::Bf16 | Self::Bf16Pure | Self::Fp8 => DType::Bf16,
             Self::Fp16 => DType::F16,
         }
     }

@@ -77,15 +77,16 @@ impl Best {
             Precision::Fp32 if tf32 => card.tf32_tflops.unwrap_or(card.fp32_tflops),
             Precision::Fp32 => card.fp32_tflops,
             Precision::Fp16 => card.fp16_tflops,
-            Precision::Bf16 | Precision::Bf16Pure => card.bf16_tflops.unwrap_or(card.fp32_tflops),
+            Precision::Bf16 | Precision::Bf16Pure | Precision::Fp8 => card.bf16_tflops.unwrap_or(card.fp32_tflops),
         };
+        let in_bf16 = if precision == Precision::Fp8 { " in bf16; products in fp8 can exceed it" } else { "" };
         Self {
             ceilings: Ceilings {
                 flops_per_s: 1e12 * tflops,
                 bf16_flops_per_s: None,
                 bytes_per_s: 1e9 * card.bandwidth_gb_per_s,
             },
-            products: format!("the data sheet of {}", card.name),
+            products: format!("the data sheet of {}{in_bf16}", card.name),
             copies: "the same; cached data can exceed it".to_owned(),
         }
     }

@@ -129,7 +129,7 @@ impl TimedRun {
         let [wide_older, wide_newer] = ["t5-base", "flan-t5-base"].map(|preset| Self::smaller(preset, &short));
         let other =
             |model: &ModelConfig, seq_len, batches, levers| Self::of(model.clone(), seq_len, batches, levers, targets);
-        vec![
+        let mut runs = vec![
             run([1, 32, 1, 64], 32, [2, 1], half),
             run([2, 256, 4, 4_000], 256, [4, 2], plain),
             run([2, 256, 4, 4_000], 256, [16, 16], again),
@@ -153,7 +153,14 @@ impl TimedRun {
             other(&wide_older, 512, [64, 64], half),
             other(&wide_newer, 512, [64, 64], half),
             other(&wide_llama, 2048, [8, 8], half),
-        ]
+        ];
+        if targets.device.has_fp8() {
+            let rounded = Levers { precision: Precision::Fp8, ..plain };
+            runs.push(run([2, 768, 12, 50_257], 1024, [8, 4], rounded));
+            runs.push(run([1, 4096, 32, 16_000], 2048, [2, 1], rounded));
+            runs.push(other(&wide_llama, 2048, [8, 8], rounded));
+        }
+        runs
     }
 
     /// From small shapes to those of GPT-2.

@@ -432,7 +432,7 @@ fn kernels_of(
     let steps = plan.programs.iter().flat_map(|program| &program.steps);
     let mut launches = Vec::new();
     for step in steps.filter(|step| plan.queue(step) == Queue::Device) {
-        if let Some(reason) = refusal(&step.op, &io_of(plan, step)) {
+        if let Some(reason) = refusal(&step.op, &io_of(plan, step), compute_capability) {
             return Err(CudaError::NoKernel { op: step.op.name(), reason });
         }
         for part in setting.parts(plan, step) {

@@ -3,28 +3,37 @@
 use flate2::read::DeflateDecoder;
 use std::io::Read;
 
-/// Names of the modules and their PTX, for compute capability 7.5, if it has them, and for 8.0. Names of modules in
+/// Names of the modules and their PTX, for compute capability 7.5, 8.0 and 8.9, where it has them. Names of modules in
 /// half precision include their type: a file has kernels for f16 for 7.5, and for bf16 for 8.0, from which `in_f16`
 /// derives those for f16.
 macro_rules! modules {
-    ($($name:literal),*; from 8.0: $($newer:literal),*; in halves: $($half:literal),* $(,)?) => {
-        const MODULES: &[(&str, [Option<&[u8]>; 2])] = &[
+    ($($name:literal),*; from 8.0: $($newer:literal),*; from 8.9: $($newest:literal),*;
+        in halves: $($half:literal),* $(,)?) => {
+        const MODULES: &[(&str, [Option<&[u8]>; 3])] = &[
             $((
                 $name,
                 [
                     Some(include_bytes!(concat!(env!("OUT_DIR"), "/sm_75/", $name, ".deflate"))),
                     Some(include_bytes!(concat!(env!("OUT_DIR"), "/sm_80/", $name, ".deflate"))),
+                    None,
                 ],
             ),)*
-            $(($newer, [None, Some(include_bytes!(concat!(env!("OUT_DIR"), "/sm_80/", $newer, ".deflate")))]),)*
+            $((
+                $newer,
+                [None, Some(include_bytes!(concat!(env!("OUT_DIR"), "/sm_80/", $newer, ".deflate"))), None],
+            ),)*
+            $((
+                $newest,
+                [None, None, Some(include_bytes!(concat!(env!("OUT_DIR"), "/sm_89/", $newest, ".deflate")))],
+            ),)*
             $(
                 (
                     concat!($half, "_f16"),
-                    [Some(include_bytes!(concat!(env!("OUT_DIR"), "/sm_75/", $half, ".deflate"))), None],
+                    [Some(include_bytes!(concat!(env!("OUT_DIR"), "/sm_75/", $half, ".deflate"))), None, None],
                 ),
                 (
                     concat!($half, "_bf16"),
-                    [None, Some(include_bytes!(concat!(env!("OUT_DIR"), "/sm_80/", $half, ".deflate")))],
+                    [None, Some(include_bytes!(concat!(env!("OUT_DIR"), "/sm_80/", $half, ".deflate"))), None],
                 ),
             )*
         ];
@@ -74,6 +83,7 @@ modules!(
     "transfer",
     "uniform_noise";
     from 8.0: "expert_product_tf32", "product_tf32";
+    from 8.9: "fp8", "fp8_product";
     in halves:
     "expert_product",
     "product",
@@ -90,12 +100,16 @@ const OF_TWO_BLOCKS: [&str; 3] = ["attention_tensor_256", "attention_tensor_grad
 /// The PTX of a module for a card of this compute capability: the newest that it supports. `None` if there is no such
 /// module, or none for such an old card.
 pub fn ptx(module: &str, compute_capability: (u8, u8)) -> Option<String> {
-    let target = match compute_capability {
-        (8.., _) => 1,
-        (7, 5..) => 0,
-        _ => return None,
+    let of = |module: &str| {
+        let (_, [of_75, of_80, of_89]) = MODULES.iter().find(|(name, _)| *name == module)?;
+        let newest = match compute_capability {
+            (8, 9..) | (9.., _) => of_89.or(*of_80),
+            (8, _) => *of_80,
+            (7, 5..) => *of_75,
+            _ => None,
+        };
+        newest.map(decompressed)
     };
-    let of = |module: &str| Some(decompressed(MODULES.iter().find(|(name, _)| *name == module)?.1[target]?));
     let of_other = || of(&format!("{}_bf16", module.strip_suffix("_f16")?));
     let text = of(module).or_else(|| of_other().map(|text| in_f16(&text)))?;
     let is_of_two = OF_TWO_BLOCKS.contains(&module.trim_end_matches("_bf16").trim_end_matches("_f16"));

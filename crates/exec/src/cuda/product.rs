@@ -2,7 +2,7 @@
 //! (`cublas_lt/`).
 
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::InnerParts;
+use plimsoll_graph::ops::{Fp8, InnerParts};
 use serde::{Deserialize, Serialize};
 
 /// A matrix in memory, whose rows begin `stride` elements apart.
@@ -25,6 +25,15 @@ pub(super) enum Factors {
     LeftTransposed,
 }
 
+/// Factors of 8 bits, whose matrices hold codes as `U8`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Codes {
+    /// The formats of left and right.
+    pub(super) formats: [Fp8; 2],
+    /// Addresses of the numbers that left and right are multiplied by.
+    pub(super) scales: [u64; 2],
+}
+
 /// result = alpha · left · right + bias, added to the previous values if `accumulate`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Product {
@@ -32,10 +41,13 @@ pub(super) struct Product {
     pub(super) left: Matrix,
     pub(super) right: Matrix,
     pub(super) result: Matrix,
-    /// Address of a number per column in the right factor's type, which is then also the result's; 0 without a bias.
+    /// Address of a number per column in the result's type, which is then also the factors' unless they are codes; 0 without a
+    /// bias.
     pub(super) bias: u64,
     /// Address of the run's scalars if alpha is the scale of the loss times that of gradients; 0 if alpha is one.
     pub(super) scaled_by: u64,
+    /// What the factors are, if they are codes. Rows of both then have the terms, in whole vectors.
+    pub(super) codes: Option<Codes>,
     /// Rows, columns, inner.
     pub(super) extents: [usize; 3],
     pub(super) accumulate: bool,

@@ -17,6 +17,7 @@ mod dropout;
 mod embedding;
 mod exact_gelu;
 mod expert_linear;
+mod fp8_linear;
 mod gated;
 mod gelu;
 mod grad_clip;

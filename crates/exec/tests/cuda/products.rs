@@ -3,9 +3,9 @@
 use super::machine::Machine;
 use super::training::{Run, distance, gpt2, llama, t5};
 use plimsoll_exec::cuda::{CublasLt, CublasLtError, CudaDevice, CudaError, CudaOptions, ProductChoices, cublas_lt};
-use plimsoll_exec::self_test::check_products;
+use plimsoll_exec::self_test::{KernelCheck, check_products};
 use plimsoll_exec::{Device, DeviceError};
-use plimsoll_graph::{MemoryId, Products, Target, Targets};
+use plimsoll_graph::{MemoryId, OLDEST_WITH_FP8, Products, Target, Targets};
 use plimsoll_plan::{Level, Levers, Precision, Recompute};
 
 /// The stand-in's card.
@@ -57,16 +57,22 @@ fn invariant_5_levers_and_ways_to_run_change_no_bit_with_a_library() {
         (Precision::Fp32, TF32),
         (Precision::Bf16, CudaOptions::default()),
         (Precision::Fp16, CudaOptions::default()),
+        (Precision::Fp8, CudaOptions::default()),
     ] {
         let plain = Run::of(gpt2()).levers(Levers { precision, ..Levers::default() });
-        machine.reset("");
+        let card = if precision == Precision::Fp8 { "card=rtx4090" } else { "card=rtx3060" };
+        machine.reset(card);
         let Some(mut first) = device(&machine, options) else { return };
+        if precision == Precision::Fp8 && first.card().compute_capability < OLDEST_WITH_FP8 {
+            eprintln!("SKIPPED: {} has no products in 8 bits", first.card().name);
+            continue;
+        }
         let expected = plain.train(&mut first, CARD).expect("trains");
         drop(first);
         for (levers, description, graphs) in
             [(Levers::default(), "execution=late", false), (recompute, "order=backward;mapping=0", true)]
         {
-            machine.reset(description);
+            machine.reset(&format!("{card};{description}"));
             let mut device = device(&machine, CudaOptions { graphs, ..options }).expect("was there before");
             let levers = Levers { precision, ..levers };
             let result = plain.clone().levers(levers).train(&mut device, CARD).expect("trains");
@@ -79,17 +85,18 @@ fn invariant_5_levers_and_ways_to_run_change_no_bit_with_a_library() {
     }
 }
 
-/// All types, transpositions, biases and sums of the ops that multiply.
+/// All types, transpositions, biases and sums of the ops that multiply, those in 8 bits among them.
 #[test]
 fn products_by_a_library_are_correct() {
-    let machine = Machine::of("");
+    let machine = Machine::of("card=rtx4090");
     let Some(mut device) = device(&machine, CudaOptions::default()) else { return };
     let capability = device.card().compute_capability;
     let targets = Targets::cuda(capability, 1).multiplying_by(Products::CublasLt);
     for tf32 in [false, true] {
         device.set_tf32(tf32);
         let checks = check_products(&mut device, &targets, tf32);
-        assert!(!checks.is_empty());
+        let is_in_fp8 = |check: &KernelCheck| check.op == "Fp8Linear";
+        assert!(!checks.is_empty() && checks.iter().any(is_in_fp8) == targets.device.has_fp8());
         for check in checks {
             assert_eq!(check.failure, None, "{check:?}");
         }

@@ -3,11 +3,12 @@
 use plimsoll_exec::cases::Noise;
 use plimsoll_graph::ops::{
     Activation, Add, Attention, AttentionGrad, ClampedSwiglu, ClampedSwigluGrad, ColumnScale, ColumnScaleGrad, Combine,
-    CombineWeightGrad, Dispatch, Dropout, DropoutKey, EmbeddingGrad, Gated, GatedGrad, Gelu, GeluGrad, GradNorm,
-    HeadAdapterGrads, HeadLogProbs, HeadLogProbsGrad, HeadLoss, HeadLossGrad, KeepGradient, LayerNorm, LayerNormGrad,
-    Linear, LinearInputGrad, LinearWeightGrad, LowRankNorm, MovingAverage, PairedHeadLoss, PairedHeadLossGrad,
-    ParameterUpdate, PreferenceKind, PreferenceLoss, PreferenceLossGrad, RelativeBias, Relu, ReluGrad, RmsNorm,
-    RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat, UniformNoise, WeightFormat, WeightLayout,
+    CombineWeightGrad, Dispatch, Dropout, DropoutKey, EmbeddingGrad, Fp8Linear, Gated, GatedGrad, Gelu, GeluGrad,
+    GradNorm, HeadAdapterGrads, HeadLogProbs, HeadLogProbsGrad, HeadLoss, HeadLossGrad, KeepGradient, LayerNorm,
+    LayerNormGrad, Linear, LinearInputGrad, LinearWeightGrad, LowRankNorm, MovingAverage, PairedHeadLoss,
+    PairedHeadLossGrad, ParameterUpdate, PreferenceKind, PreferenceLoss, PreferenceLossGrad, RelativeBias, Relu,
+    ReluGrad, RmsNorm, RmsNormGrad, RopeScaling, Rotary, Route, RouteGrad, StateFormat, UniformNoise, WeightFormat,
+    WeightLayout,
 };
 use plimsoll_graph::optimizers::Rule;
 use plimsoll_graph::{DType, Example, Fill, Op, Scalars, TensorType};
@@ -150,6 +151,12 @@ pub fn random_examples(noise: &mut Noise, most_tokens: usize) -> Vec<Example> {
         with_bias(Linear { layout, bias }.into(), &[x, &weight], &[o]),
         case(LinearInputGrad { layout }.into(), &[&[b, t, o], &weight]),
         case(LinearWeightGrad { layout, weight: trained || !bias, bias, accumulate }.into(), &[x, &[b, t, o]]),
+        with_bias(Fp8Linear::Forward(Linear { layout, bias }).into(), &[x, &weight], &[o]),
+        case(Fp8Linear::InputGrad(LinearInputGrad { layout }).into(), &[&[b, t, o], &weight]),
+        case(
+            Fp8Linear::WeightGrad(LinearWeightGrad { layout, weight: true, bias, accumulate }).into(),
+            &[x, &[b, t, o]],
+        ),
         case(packed.into(), &[&[b, t, 3 * c]]),
         case(
             AttentionGrad { accumulate, ..AttentionGrad::of_all(packed) }.into(),

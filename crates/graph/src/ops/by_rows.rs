@@ -82,6 +82,11 @@ impl Operation for ByRows {
         Some(Self { chain, rows: self.rows }.into())
     }
 
+    fn in_fp8(&self, reads: &dyn Fn(usize) -> bool, writes: &dyn Fn(usize) -> bool) -> Option<Op> {
+        let chain = Arc::new(self.chain.in_fp8(reads, writes)?);
+        Some(Self { chain, rows: self.rows }.into())
+    }
+
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let upstream = cx.upstream(0)?;
         let all = cx.inputs().to_vec();
@@ -147,6 +152,12 @@ impl Operation for ByRowsGrad {
     fn with_codes(&self, operand: usize, codes: WeightCodes) -> Option<Op> {
         let first = Arc::new(self.first.with_codes(operand, codes)?);
         let further = Arc::new(self.further.with_codes(operand, codes)?);
+        Some(Self { first, further, rows: self.rows, accumulate: self.accumulate }.into())
+    }
+
+    fn in_fp8(&self, reads: &dyn Fn(usize) -> bool, writes: &dyn Fn(usize) -> bool) -> Option<Op> {
+        let first = Arc::new(self.first.in_fp8(reads, writes)?);
+        let further = Arc::new(self.further.in_fp8(reads, writes)?);
         Some(Self { first, further, rows: self.rows, accumulate: self.accumulate }.into())
     }
 

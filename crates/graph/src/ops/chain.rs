@@ -250,6 +250,21 @@ impl Chain {
         Some(Self { ops, has_rows, results_with_rows: self.results_with_rows })
     }
 
+    /// The chain with the chosen products in fp8, as [`Operation::in_fp8`](super::Operation::in_fp8) has it; `None` if there is none.
+    pub(super) fn in_fp8(&self, reads: &dyn Fn(usize) -> bool, writes: &dyn Fn(usize) -> bool) -> Option<Self> {
+        let mut chain = self.clone();
+        let mut has_any = false;
+        for own in &mut chain.ops {
+            let reads = |index: usize| matches!(own.inputs[index], Slot::Operand(operand) if reads(operand));
+            let writes = |index: usize| matches!(own.outputs[index], Slot::Result(result) if writes(result));
+            if let Some(op) = own.op.in_fp8(&reads, &writes) {
+                own.op = op;
+                has_any = true;
+            }
+        }
+        has_any.then_some(chain)
+    }
+
     /// The operands that gradients take as constants: norms of weights.
     pub fn constants(&self) -> BTreeSet<usize> {
         let norm = |own: &ChainOp| match (&own.op, own.inputs.get(2)) {

@@ -1,8 +1,8 @@
 //! The linear layer: a matrix product over the last extent, with or without a bias.
 
 use super::{
-    Access, Example, InnerParts, Io, LinearAdd, Nature, Op, Operation, QuantizedLinear, QuantizedLinearInputGrad,
-    Target, accumulating, expect_type, operands, product_scratch,
+    Access, Example, Fp8Linear, InnerParts, Io, LinearAdd, Nature, Op, Operation, QuantizedLinear,
+    QuantizedLinearInputGrad, Target, accumulating, expect_type, operands, product_scratch,
 };
 use crate::{Backward, DType, DeviceKind, GraphError, TensorId, TensorType, WeightCodes};
 use plimsoll_units::Bytes;
@@ -154,6 +154,10 @@ impl Operation for Linear {
         (index == 1 && self.layout == WeightLayout::OutIn).then(|| QuantizedLinear { codes, bias: self.bias }.into())
     }
 
+    fn in_fp8(&self, reads: &dyn Fn(usize) -> bool, _writes: &dyn Fn(usize) -> bool) -> Option<Op> {
+        reads(1).then(|| Fp8Linear::Forward(*self).into())
+    }
+
     fn backward(&self, cx: &mut Backward) -> Result<(), GraphError> {
         let (dy, x, weight) = (cx.upstream(0)?, cx.input(0), cx.input(1));
         let layout = self.layout;
@@ -214,6 +218,10 @@ impl Operation for LinearInputGrad {
 
     fn with_codes(&self, index: usize, codes: WeightCodes) -> Option<Op> {
         (index == 1 && self.layout == WeightLayout::OutIn).then(|| QuantizedLinearInputGrad { codes }.into())
+    }
+
+    fn in_fp8(&self, reads: &dyn Fn(usize) -> bool, _writes: &dyn Fn(usize) -> bool) -> Option<Op> {
+        reads(1).then(|| Fp8Linear::InputGrad(*self).into())
     }
 
     fn examples() -> Vec<Example> {
@@ -291,6 +299,10 @@ impl Operation for LinearWeightGrad {
             }
             _ => of_bias,
         }
+    }
+
+    fn in_fp8(&self, _reads: &dyn Fn(usize) -> bool, writes: &dyn Fn(usize) -> bool) -> Option<Op> {
+        (self.weight && writes(0)).then(|| Fp8Linear::WeightGrad(*self).into())
     }
 
     fn examples() -> Vec<Example> {

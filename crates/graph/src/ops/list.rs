@@ -6,6 +6,7 @@ pub use super::attention::{
 };
 pub use super::dropout::DropoutKey;
 pub use super::expert_linear::MOST_EXPERT_ROWS;
+pub use super::fp8_linear::{Fp8, Fp8Factors};
 pub use super::gated::Activation;
 pub use super::grad_norm::NORM_BLOCK;
 pub use super::head::{HeadAdapterGrads, HeadGradients, logits_stride};
@@ -96,6 +97,7 @@ ops! { $
     embedding: Embedding, EmbeddingGrad;
     exact_gelu: ExactGelu, ExactGeluGrad;
     expert_linear: ExpertLinear, ExpertLinearInputGrad, ExpertLinearWeightGrad;
+    fp8_linear: Fp8Linear;
     gated: Gated, GatedGrad;
     gelu: Gelu, GeluGrad;
     grad_clip: GradClip;

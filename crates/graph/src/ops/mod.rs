@@ -27,6 +27,7 @@ mod embedding;
 mod exact_gelu;
 mod example;
 mod expert_linear;
+mod fp8_linear;
 mod gated;
 mod gelu;
 mod grad_clip;
@@ -305,6 +306,12 @@ pub trait Operation {
     /// This op with a weight, operand `_index`, in codes, followed by their scales among the operands; `None` if there is no
     /// such op.
     fn with_codes(&self, _index: usize, _codes: WeightCodes) -> Option<Op> {
+        None
+    }
+
+    /// This op with the chosen products in [`Fp8`]: those that read a weight among the operands that `_reads` chooses, or whose result
+    /// `_writes` chooses. `None` if there is no such product.
+    fn in_fp8(&self, _reads: &dyn Fn(usize) -> bool, _writes: &dyn Fn(usize) -> bool) -> Option<Op> {
         None
     }
 

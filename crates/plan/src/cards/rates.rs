@@ -53,6 +53,12 @@ impl Card {
         self.fp16_tflops / self.fp32_tflops * cores < 400.0
     }
 
+    /// Whether the instruction with which Plimsoll's own kernels multiply numbers of 8 bits converts them to half precision:
+    /// `ptxas` 12.9 assembles `mma.m16n8k32` to `QMMA` for 8.9 and 12.0, and to `HMMA` for 9.0 and 10.0.
+    fn converts_fp8(&self) -> bool {
+        matches!(self.compute_capability.0, 9 | 10)
+    }
+
     /// The share of the tensor cores' rate on paper that large products reach, or attention. `None` if they are not used: there
     /// are none, or none of the kernels' types.
     fn share(&self, by: User) -> Option<f64> {
@@ -83,6 +89,7 @@ impl Rates {
         let single = SINGLE * card.fp32_tflops * 1e12;
         let share = card.share(user);
         let tensor = |tflops: Option<f64>| share.zip(tflops).map_or(single, |(share, peak)| share * peak * 1e12);
+        let converts = products == Products::Kernels && card.converts_fp8();
         // Without tensor cores, no library is faster than the kernels.
         let relative = |by: User| card.share(by).zip(share).map_or(1.0, |(own, share)| own / share);
         Self {
@@ -90,6 +97,7 @@ impl Rates {
             product_flops_per_s: if tf32 { tensor(card.tf32_tflops) } else { single },
             f16_flops_per_s: tensor(Some(card.fp16_tflops)),
             bf16_flops_per_s: tensor(card.bf16_tflops),
+            fp8_flops_per_s: tensor(if converts { card.bf16_tflops } else { card.fp8_tflops.or(card.bf16_tflops) }),
             without_library: relative(User::Kernels),
             attention: relative(User::Attention),
             multiprocessors: card.multiprocessors,

@@ -5,13 +5,15 @@
 //! here its line in [`LEVERS`]; and its flag in `cli/levers.rs`. What the search leaves open is an axis of `search/space.rs` too.
 //!
 //! Levers are applied in one order (`Levers::pull`), and know no op by name if the op can say what they need
-//! (`Operation::update`, `keeping_weight`, `keeping_state`, `with_codes`, `home`). Bytes and times are read off the rewritten graph.
+//! (`Operation::update`, `keeping_weight`, `keeping_state`, `with_codes`, `in_fp8`, `home`). Bytes and times are read off the rewritten
+//! graph.
 
 mod activation_offload;
 mod attention_rows;
 mod average;
 mod base_weights;
 mod copies;
+mod fp8;
 mod gradient_precision;
 mod head_chunk;
 mod host_update;
@@ -34,6 +36,7 @@ pub use attention_rows::{ATTENTION_ROW_CHOICES, attention_rows};
 pub use average::average;
 pub use base_weights::base_weights;
 pub(crate) use base_weights::quantizable;
+pub use fp8::fp8;
 pub use head_chunk::{default_head_chunk, head_chunk, head_chunk_choices};
 pub(crate) use host_update::may_update_later;
 pub use micro_batch::divisors;
@@ -53,7 +56,7 @@ pub(crate) use weight_offload::{resting, travels};
 
 use crate::plan::Plan;
 use crate::request::{PlanError, Request};
-use crate::settings::{Excluded, LeverRequest, Levers, Settings};
+use crate::settings::{Excluded, LeverRequest, Levers, Precision, Settings};
 use plimsoll_graph::{Graph, Op};
 use plimsoll_units::Seconds;
 use serde::Serialize;
@@ -183,6 +186,9 @@ impl Levers {
         precision(graph, self.precision);
         if let Some(format) = self.base_weights {
             base_weights(graph, format);
+        }
+        if self.precision == Precision::Fp8 {
+            fp8(graph);
         }
         optimizer_state(graph, self.optimizer_state);
         if let Some(wanted) = self.average {

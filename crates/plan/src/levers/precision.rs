@@ -5,6 +5,7 @@
 //!   bf16         weight Bf16 and its remainder I16 ◄── adamw      together the master, to the bit
 //!   fp16         weight F16 ◄── cast ◄── master F32 ◄── adamw
 //!   bf16-pure    weight Bf16 ◄── adamw, stochastic rounding
+//!   fp8          as bf16, with products of linear layers in 8 bits (`fp8.rs`)
 //! ```
 //! A half of `F16` is no part of a number of single precision, so that its master is whole. Gradients of parameters are computed
 //! in single precision (`gradient_precision.rs` says how they are kept). Statistics of norms, sums and losses are in single
@@ -36,7 +37,7 @@ pub fn precision(graph: &mut Graph, precision: Precision) {
         let Some(mut training) = graph.parameters[index].training.take() else { continue };
         match precision {
             Precision::Fp16 => training.master = declare(graph, MASTER, DType::F32),
-            Precision::Bf16 => training.remainder = declare(graph, REMAINDER, DType::I16),
+            Precision::Bf16 | Precision::Fp8 => training.remainder = declare(graph, REMAINDER, DType::I16),
             Precision::Fp32 | Precision::Bf16Pure => {}
         }
         graph.parameters[index].training = Some(training);
@@ -125,6 +126,7 @@ impl Lever for PrecisionLever {
         let fewer_bits = match asked {
             Precision::Fp32 => &[Precision::Bf16, Precision::Bf16Pure][..],
             Precision::Bf16 | Precision::Fp16 => &[Precision::Bf16Pure],
+            Precision::Fp8 => &[Precision::Bf16, Precision::Bf16Pure],
             Precision::Bf16Pure => &[],
         };
         let alternative = |&precision: &Precision| {
@@ -153,7 +155,7 @@ mod tests {
     /// is the result of the update itself.
     #[test]
     fn every_tensor_is_in_the_precision_that_belongs_to_it() {
-        for wanted in [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure] {
+        for wanted in [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure, Precision::Fp8] {
             let graph = graph_in(wanted);
             for tensor in &graph.tensors {
                 let is_weight = tensor.role == Role::Weight;
@@ -173,7 +175,11 @@ mod tests {
             for parameter in &graph.parameters {
                 let training = parameter.training.as_ref().expect("all are trained");
                 assert_eq!(training.master.is_some(), keeps_master, "{wanted:?}");
-                assert_eq!(training.remainder.is_some(), wanted == Precision::Bf16, "{wanted:?}");
+                assert_eq!(
+                    training.remainder.is_some(),
+                    matches!(wanted, Precision::Bf16 | Precision::Fp8),
+                    "{wanted:?}"
+                );
                 let of_it = |n: &Node| n.op.update().is_some_and(|u| n.outputs[u.weight] == parameter.master());
                 let at = nodes.iter().position(of_it).expect("every parameter is updated");
                 if let Some(remainder) = training.remainder {

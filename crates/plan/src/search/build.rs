@@ -159,6 +159,9 @@ mod tests {
         let mut tiled = request("qwen3-0.6b");
         tiled.levers.sequence_tile = Some(SequenceTile::Rows(256));
         requests.push(tiled);
+        let mut rounded = request("smollm2-135m");
+        rounded.levers.precision = Precision::Fp8;
+        requests.push(rounded);
         let mut coded = adapted("llama-3.2-1b");
         coded.levers.base_weights = Some(WeightCodes::Nf4);
         requests.push(coded.clone());

@@ -4,6 +4,7 @@ mod base_weights;
 mod chosen;
 mod effects;
 mod engines;
+mod fp8;
 mod memories;
 mod packing;
 mod plans;

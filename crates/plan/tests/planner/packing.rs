@@ -110,7 +110,10 @@ fn draw(preset: &str, number: u64) -> Option<Drawn> {
     let mut dice = Dice(number);
     let request = draw_request(preset, &mut dice);
     let gradients = if number % 3 == 2 { GradientFormat::Bf16 } else { GradientFormat::F32 };
-    let levers = Levers { gradients, ..draw_levers(request.model.blocks(), &mut dice) };
+    let mut levers = Levers { gradients, ..draw_levers(request.model.blocks(), &mut dice) };
+    if levers.precision == Precision::Bf16 && number % 2 == 1 {
+        levers.precision = Precision::Fp8;
+    }
     let micro_batch = request.micro_batch.expect("it was just drawn");
     let rows = micro_batch * request.target_len.unwrap_or(request.seq_len);
     let device = request.targets.device.kind();

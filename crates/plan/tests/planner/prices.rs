@@ -18,6 +18,7 @@ const RATES: Rates = Rates {
     product_flops_per_s: 50.0,
     f16_flops_per_s: 200.0,
     bf16_flops_per_s: 400.0,
+    fp8_flops_per_s: 800.0,
     without_library: 0.5,
     attention: 0.25,
     multiprocessors: 3,

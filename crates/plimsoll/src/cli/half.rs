@@ -24,8 +24,8 @@ pub(super) fn compared_with_bf16(request: &Request, found: &Found) -> Result<Opt
             let result = search(&Request { levers, ..request.clone() })?;
             (vec![compared(found, &result)], as_json(&result))
         }
-        Precision::Bf16 | Precision::Bf16Pure if arithmetic.is_none() => (vec![], json!({})),
-        Precision::Bf16 | Precision::Bf16Pure | Precision::Fp16 => return Ok(None),
+        Precision::Bf16 | Precision::Bf16Pure | Precision::Fp8 if arithmetic.is_none() => (vec![], json!({})),
+        Precision::Bf16 | Precision::Bf16Pure | Precision::Fp8 | Precision::Fp16 => return Ok(None),
     };
     if arithmetic.is_none() {
         words.push(NO_ARITHMETIC.to_owned());

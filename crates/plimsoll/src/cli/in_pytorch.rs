@@ -61,8 +61,8 @@ fn pytorch_run(request: &Request, plan: &Plan) -> Result<Run, Failure> {
     let precision = match (request.levers.precision, &method) {
         (Precision::Fp32, _) => trainers::Precision::Fp32,
         // Base weights are loaded in the precision of the computation.
-        (Precision::Bf16Pure, _) | (Precision::Bf16, Method::Lora(_)) => trainers::Precision::PureBf16,
-        (Precision::Bf16, _) => trainers::Precision::AmpBf16,
+        (Precision::Bf16Pure, _) | (Precision::Bf16 | Precision::Fp8, Method::Lora(_)) => trainers::Precision::PureBf16,
+        (Precision::Bf16 | Precision::Fp8, _) => trainers::Precision::AmpBf16,
         (Precision::Fp16, Method::Lora(_)) => trainers::Precision::PureFp16,
         (Precision::Fp16, _) => trainers::Precision::AmpFp16,
     };

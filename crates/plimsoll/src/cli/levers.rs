@@ -33,9 +33,9 @@ pub(super) struct LeverArgs {
     /// Host memory that a plan for a GPU may use [default: all free memory]
     #[arg(long, value_name = "SIZE")]
     pub(super) host_ram: Option<Bytes>,
-    /// Precision of weights and activations; `bf16-pure` keeps no single-precision copy of the weights. `auto` is bf16 on
-    /// GPUs of compute capability 8 or newer, fp16 on those of 7, and otherwise fp32, which `plan` compares with bf16 on the
-    /// CPU
+    /// Precision of weights and activations; `bf16-pure` keeps no single-precision copy of the weights, and `fp8` is bf16 with
+    /// products of linear layers in 8 bits, on GPUs of compute capability 8.9 or newer. `auto` is bf16 on GPUs of compute capability
+    /// 8 or newer, fp16 on those of 7, and otherwise fp32, which `plan` compares with bf16 on the CPU
     #[arg(long, value_name = "PRECISION", value_enum, default_value_t = PrecisionChoice::Auto)]
     precision: PrecisionChoice,
     /// Format of the frozen weights of linear layers; other frozen weights keep the precision
@@ -190,6 +190,8 @@ enum PrecisionChoice {
     Fp16,
     /// bfloat16 only, with stochastic rounding.
     Bf16Pure,
+    /// As bf16, with matrix products of linear layers in blocks in 8 bits.
+    Fp8,
 }
 
 /// `--base-weights`.
@@ -330,6 +332,7 @@ impl LeverArgs {
             PrecisionChoice::Bf16 => Precision::Bf16,
             PrecisionChoice::Fp16 => Precision::Fp16,
             PrecisionChoice::Bf16Pure => Precision::Bf16Pure,
+            PrecisionChoice::Fp8 => Precision::Fp8,
         }
     }
 

@@ -23,6 +23,7 @@ mod explain;
 mod export;
 mod failure;
 mod find;
+mod fp8;
 mod generate;
 mod gpus;
 mod half;

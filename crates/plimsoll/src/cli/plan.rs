@@ -8,6 +8,7 @@ use super::device::Device;
 use super::explain;
 use super::failure::{exit_code, io_failure};
 use super::find::{Find, longest_power_of_two};
+use super::fp8::offered_fp8;
 use super::gpus::list_known;
 use super::half;
 use super::hub;
@@ -19,8 +20,8 @@ use super::request::{RequestArgs, RunArgs, Sequences};
 use super::speed::{Speed, on_paper};
 use crate::streams::{talk, write_data};
 use ::plimsoll_plan::{
-    Budget, Card, CurvePoint, Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Recompute, Request,
-    RuleOfThumb, assumed_card, card_of_memory, curve, first_that_fits, is_memory_of_card, lever_effects,
+    Budget, Card, CurvePoint, Found, Level, LeverEffect, MOST_WORKERS, Misfit, Moment, Plan, Precision, Recompute,
+    Request, RuleOfThumb, assumed_card, card_of_memory, curve, first_that_fits, is_memory_of_card, lever_effects,
     moment_of_peak, most_workers, rule_of_thumb, search, shared, validate,
 };
 use ::plimsoll_train::TrainError;
@@ -392,11 +393,14 @@ impl PlanArgs {
         // Show a plan that does not fit as it would be with enough memory.
         let shown = plan.clone().within(&Budget::unlimited());
         let effects = || result.as_ref().map_or(Ok(Vec::new()), |found| lever_effects(&request, found));
-        let in_half = || result.as_ref().map_or(Ok(None), |found| half::compared_with_bf16(&request, found));
-        let (sound, (effects, in_half)) = rayon::join(|| validate(&shown), || rayon::join(effects, in_half));
+        let others = || -> Result<Option<Answer>, Failure> {
+            let Ok(found) = &result else { return Ok(None) };
+            Ok(half::compared_with_bf16(&request, found)?.or(offered_fp8(&request, found)?))
+        };
+        let (sound, (effects, others)) = rayon::join(|| validate(&shown), || rayon::join(effects, others));
         sound.map_err(TrainError::from)?;
         let effects = effects?;
-        answers.extend(in_half?);
+        answers.extend(others?);
         if self.rules {
             answers.push(compare_rule(&request, &device, &result, chosen.most_positions())?);
         }
@@ -496,7 +500,9 @@ impl PlanArgs {
             return Ok(None);
         }
         let larger = CARD_SIZES.into_iter().map(Bytes::gib).filter(|size| *size > named.budget.total());
-        let larger = larger.filter_map(card_of_memory).collect::<Vec<_>>();
+        let in_fp8 = self.request.levers.precision(Precision::Bf16) == Precision::Fp8;
+        let has_precision = |card: &&Card| !in_fp8 || card.fp8_tflops.is_some();
+        let larger = larger.filter_map(card_of_memory).filter(has_precision).collect::<Vec<_>>();
         let asked = |card: &Card| -> Result<Request, Failure> {
             let device = Device::cards(card.name, &self.budget, self.speed_of_absent_card(None)?)?.remove(0);
             Ok(self.asked(model.clone(), &device, self.given(model, named)?)?.1)

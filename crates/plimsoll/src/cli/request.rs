@@ -4,6 +4,7 @@
 use super::Failure;
 use super::adapters::AdapterArgs;
 use super::device::Device;
+use super::fp8::check_fp8;
 use super::levers::LeverArgs;
 use super::model::Chosen;
 use super::objective::ObjectiveArgs;
@@ -164,6 +165,7 @@ impl RequestArgs {
     ) -> Result<Request, Failure> {
         let mut levers = self.levers.request(on.precision);
         levers.base_weights = levers.base_weights.or(self.adapters.codes());
+        check_fp8(on, &levers)?;
         let mut objective = self.objective.objective()?;
         if let Some(negatives) = sequences.negatives.filter(|_| chosen.config.is_encoder()) {
             objective.contrastive.negatives = negatives;

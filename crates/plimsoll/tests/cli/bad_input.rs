@@ -439,7 +439,7 @@ fn numbers() {
             ("--optimizer-offload some", USAGE, &["`some` is not a number"]),
             ("--weight-offload 1.5", USAGE, &["must be auto, off, or a fraction of the weights from 0 to 1"]),
             ("--host-ram lots", USAGE, &["`lots` is not a size"]),
-            ("--precision fp8", USAGE, &["[possible values: auto, fp32, bf16, fp16, bf16-pure]"]),
+            ("--precision fp4", USAGE, &["[possible values: auto, fp32, bf16, fp16, bf16-pure, fp8]"]),
             ("--optimizer adam", USAGE, &["[possible values: adamw, lion]"]),
             ("--optimizer lion --adam-eps 1e-6", USAGE, &["`--adam-eps` does not apply to lion", "hint: "]),
             (

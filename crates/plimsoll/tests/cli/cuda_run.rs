@@ -97,6 +97,54 @@ fn tf32_on_a_card_without_it_is_refused() {
     }
 }
 
+#[test]
+fn fp8_is_refused_where_it_has_no_effect() {
+    let sandbox = Sandbox::new();
+    for (machine, arguments, words) in [
+        ("", "train --data text --precision fp8 --device cuda", "RTX 3060 has no fp8: its compute capability is 8.6"),
+        ("capability=8.0", "plan --model nano --precision fp8 --host-ram 4", "fp8 needs 8.9 or newer"),
+        ("", "plan --model nano --gpu a100 --precision fp8 --host-ram 4", "A100"),
+        (
+            "",
+            "plan --model nano --gpu 4090 --precision fp8 --method qlora --host-ram 4",
+            "excludes base weights in nf4",
+        ),
+    ] {
+        sandbox.write("text", "a line of text\n".repeat(200));
+        let mut command = sandbox.command(arguments.split(' '));
+        command.env("PLIMSOLL_CUDA", plimsoll_fake_cuda::library()).env(plimsoll_fake_cuda::MACHINE, machine);
+        let said = Said::of(command.output().expect("the binary runs"));
+        assert_eq!((said.code, said.stdout_text()), (Some(2), ""), "{arguments}: {}", said.stderr);
+        assert!(said.stderr.contains(words), "{}", said.stderr);
+        assert!(said.stderr.contains("hint: use `--precision bf16`"), "{}", said.stderr);
+    }
+}
+
+/// A plan in bf16 says what fp8 would take, which is what the same plan in fp8 takes; nothing uses it unasked.
+#[test]
+fn a_plan_in_bf16_offers_fp8_where_it_is_faster() {
+    let sandbox = Sandbox::new();
+    let planned = |flags: &str| {
+        let said = sandbox.run(&format!("plan --model llama-3.2-1b --host-ram 32 --seq-len 1024 --json {flags}"));
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        said.json()
+    };
+    let step = |plan: &Value| plan["step_ms"].as_f64().expect("a time");
+    let ways = "--gpu 5090 --global-batch 16 --micro-batch 4 --recompute blocks --optimizer-offload 0 --weight-offload off \
+                --activation-offload off";
+    let (half, rounded) = (planned(ways), planned(&format!("{ways} --precision fp8")));
+    let levers = half["levers"].as_array().expect("levers");
+    assert!(levers.iter().any(|lever| lever["name"] == "precision" && lever["setting"] == "bf16"), "{levers:?}");
+    assert!(step(&half["fp8"]) < 0.9 * step(&half["predicted"]), "{}", half["fp8"]);
+    assert_eq!(step(&half["fp8"]), step(&rounded["predicted"]));
+    assert_eq!(half["fp8"]["peak_bytes"], rounded["plan"]["peak_bytes"]);
+    for flags in ["--gpu 3090", "--gpu 5090 --precision fp8", "--gpu 5090 --precision bf16-pure"] {
+        assert!(planned(flags)["fp8"].is_null(), "{flags}");
+    }
+    let words = sandbox.run(&format!("plan --model llama-3.2-1b --host-ram 32 --seq-len 1024 {ways}"));
+    assert!(words.stdout_text().contains("`--precision fp8`: "), "{}", words.stdout_text());
+}
+
 /// In single precision a product is further below the data sheet's peak than in TF32.
 #[test]
 fn plans_predict_the_speed_of_tf32() {

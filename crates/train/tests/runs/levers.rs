@@ -303,7 +303,7 @@ fn invariant_5_levers_joining_the_update_does_not_change_a_bit() {
 /// In every precision, moving or recomputing bytes leaves the result unchanged.
 #[test]
 fn levers_do_not_change_a_bit_in_other_precisions_either() {
-    for precision in [Precision::Bf16, Precision::Fp16, Precision::Bf16Pure] {
+    for precision in [Precision::Bf16, Precision::Fp16, Precision::Bf16Pure, Precision::Fp8] {
         for optimizer_state in [StateFormat::F32, StateFormat::Blockwise8] {
             let plain = Levers { precision, optimizer_state, ..Levers::default() };
             let moved = Levers { optimizer_offload: 0.6, recompute: Recompute::all(Level::Block), ..plain };
@@ -330,13 +330,13 @@ fn assert_resident(footprint: &Footprint, plan: &Plan) {
 /// A few dozen combinations on the processor: the resident memory equals the plan, on the device and on the host.
 #[test]
 fn invariant_3_exact_every_combination_measures_what_was_planned() {
-    let precisions = [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure];
+    let precisions = [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure, Precision::Fp8];
     let states = [StateFormat::F32, StateFormat::Bf16, StateFormat::Blockwise8];
     let levels = [Level::None, Level::Cheap, Level::Attention, Level::Block];
     let families = families();
     for case in 0..72 {
         let (family, setup) = &families[if case < 36 { 0 } else { case % families.len() }];
-        let precision = precisions[case % 4];
+        let precision = precisions[case % 5];
         let micro_batch = [4, GLOBAL_BATCH][case / 4 % 2];
         let memory = [MemoryId::DEVICE, MemoryId::HOST][case / 2 % 2];
         let levers = Levers {

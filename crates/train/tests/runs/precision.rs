@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Precisions and formats of moments other than single precision.
-const OTHERS: [(Precision, StateFormat); 5] = [
+const OTHERS: [(Precision, StateFormat); 6] = [
     (Precision::Bf16, StateFormat::F32),
     (Precision::Fp16, StateFormat::F32),
     (Precision::Bf16Pure, StateFormat::F32),
+    (Precision::Fp8, StateFormat::F32),
     (Precision::Fp32, StateFormat::Bf16),
     (Precision::Fp32, StateFormat::Blockwise8),
 ];

@@ -152,7 +152,7 @@ impl Algorithms {
     /// The algorithms that the library can run in the workspace, its recommendation first.
     fn recommended(&self, shape: &ProductShape) -> Result<Vec<AlgorithmBits>, CublasLtError> {
         let functions = &self.handle.library().functions;
-        let Description { product, left, right, result } = Description::new(&self.handle, shape, 0)?;
+        let Description { product, left, right, result } = Description::new(&self.handle, shape, 0, [0; 2])?;
         let preference = self.preference(shape)?;
         let mut found = [HeuristicResult::default(); CANDIDATES];
         let mut count = 0;
@@ -182,7 +182,7 @@ impl Algorithms {
 
     /// Whether the library accepts an algorithm for a shape: its bits came from a file. Errors: the library fails.
     fn is_usable(&self, shape: &ProductShape, algorithm: &AlgorithmBits) -> Result<bool, CublasLtError> {
-        let Description { product, left, right, result } = Description::new(&self.handle, shape, 0)?;
+        let Description { product, left, right, result } = Description::new(&self.handle, shape, 0, [0; 2])?;
         let mut found = HeuristicResult::default();
         // SAFETY: all of the library's objects exist; the destination is on this stack.
         let status = unsafe {

@@ -5,6 +5,7 @@ use super::library::{CublasLtError, Status};
 use super::shape::ProductShape;
 use crate::cuda::product::Factors;
 use plimsoll_graph::DType;
+use plimsoll_graph::ops::Fp8;
 use std::ffi::{c_int, c_void};
 
 /// `cublasOperation_t`
@@ -17,6 +18,8 @@ const FIRST_OPERATION: c_int = 3;
 const SECOND_OPERATION: c_int = 4;
 const EPILOGUE: c_int = 7;
 const BIAS_POINTER: c_int = 8;
+const FIRST_SCALE: c_int = 17;
+const SECOND_SCALE: c_int = 18;
 
 /// `CUBLASLT_POINTER_MODE_DEVICE`: alpha and beta are in the card's memory.
 const ON_DEVICE: c_int = 1;
@@ -38,8 +41,14 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// Describes a shape; the bias, if there is one, is at this address. Errors: the library fails.
-    pub(super) fn new(handle: &Handle, shape: &ProductShape, bias: u64) -> Result<Self, CublasLtError> {
+    /// Describes a shape; the bias and the scales of left and right, if there are any, are at these addresses. Errors: the library
+    /// fails.
+    pub(super) fn new(
+        handle: &Handle,
+        shape: &ProductShape,
+        bias: u64,
+        scales: [u64; 2],
+    ) -> Result<Self, CublasLtError> {
         let functions = &handle.library().functions;
         let compute = if shape.tf32 { COMPUTE_32F_FAST_TF32 } else { COMPUTE_32F };
         // SAFETY: the destination is on the caller's stack.
@@ -61,10 +70,15 @@ impl Description {
             set_number(EPILOGUE, ADDS_BIAS)?;
             set(BIAS_POINTER, (&raw const bias).cast(), size_of::<u64>())?;
         }
-        let layout = |dtype, [rows, columns]: [usize; 2], stride: usize| {
+        if shape.formats.is_some() {
+            // Left is the library's second factor.
+            set(FIRST_SCALE, (&raw const scales[1]).cast(), size_of::<u64>())?;
+            set(SECOND_SCALE, (&raw const scales[0]).cast(), size_of::<u64>())?;
+        }
+        let layout = |number: c_int, [rows, columns]: [usize; 2], stride: usize| {
             // SAFETY: the destination is on the caller's stack.
             let create = |to| unsafe {
-                (functions.create_layout)(to, number(dtype), columns as u64, rows as u64, stride as i64) as Status
+                (functions.create_layout)(to, number, columns as u64, rows as u64, stride as i64) as Status
             };
             Owned::new("cublasLtMatrixLayoutCreate", functions.destroy_layout, create)
         };
@@ -76,12 +90,24 @@ impl Description {
             Factors::LeftTransposed => ([inner, rows], [inner, columns]),
         };
         let [left_stride, right_stride, result_stride] = shape.strides;
+        let [of_left, of_right] = match shape.formats {
+            Some(formats) => formats.map(number_of_codes),
+            None => [number(shape.dtype); 2],
+        };
         Ok(Self {
-            left: layout(shape.dtype, left, left_stride)?,
-            right: layout(shape.dtype, right, right_stride)?,
-            result: layout(shape.result, [rows, columns], result_stride)?,
+            left: layout(of_left, left, left_stride)?,
+            right: layout(of_right, right, right_stride)?,
+            result: layout(number(shape.result), [rows, columns], result_stride)?,
             product,
         })
+    }
+}
+
+/// `cudaDataType_t`
+fn number_of_codes(format: Fp8) -> c_int {
+    match format {
+        Fp8::E4m3 => 28,
+        Fp8::E5m2 => 29,
     }
 }
 

@@ -32,14 +32,16 @@ impl ReadyProduct {
         algorithm: AlgorithmBits,
         workspace: (u64, u64),
     ) -> Result<Self, CublasLtError> {
-        let description = Description::new(handle, &shape, product.bias)?;
+        let scales = product.codes.map_or([0; 2], |codes| codes.scales);
+        let description = Description::new(handle, &shape, product.bias, scales)?;
         Ok(Self { shape, description, algorithm, product: *product, workspace, handle: handle.clone() })
     }
 
     /// Its addresses.
-    pub(in crate::cuda) fn addresses(&self) -> [u64; 6] {
-        let Product { left, right, result, bias, scaled_by, .. } = self.product;
-        [left.address, right.address, result.address, bias, scaled_by, self.workspace.0]
+    pub(in crate::cuda) fn addresses(&self) -> [u64; 8] {
+        let Product { left, right, result, bias, scaled_by, codes, .. } = self.product;
+        let [of_left, of_right] = codes.map_or([0; 2], |codes| codes.scales);
+        [left.address, right.address, result.address, bias, scaled_by, of_left, of_right, self.workspace.0]
     }
 
     /// The same product with another algorithm. Errors: the library fails.

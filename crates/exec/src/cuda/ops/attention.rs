@@ -191,7 +191,7 @@ impl CudaKernel for Attention {
         vec![shape.launch(("attention", entry), Pass::Forward, [self.heads, e.queries], arguments).into()]
     }
 
-    fn refusal(&self, io: &Io) -> Option<String> {
+    fn refusal(&self, io: &Io, _compute_capability: (u8, u8)) -> Option<String> {
         refusal_of_attention(self.extents(&io.inputs).head_size, io.inputs[0].dtype)
     }
 }
@@ -253,7 +253,7 @@ impl CudaKernel for AttentionGrad {
         launches.into_iter().map(Part::Kernel).collect()
     }
 
-    fn refusal(&self, io: &Io) -> Option<String> {
+    fn refusal(&self, io: &Io, _compute_capability: (u8, u8)) -> Option<String> {
         refusal_of_attention(self.forward.extents(&io.inputs[1..]).head_size, io.inputs[0].dtype)
     }
 }

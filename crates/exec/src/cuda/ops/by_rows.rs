@@ -10,8 +10,8 @@ impl CudaKernel for ByRows {
         in_tiles(operands, self.rows, |_| &self.chain)
     }
 
-    fn refusal(&self, io: &Io) -> Option<String> {
-        refusal_of(&self.chain, io, self.rows)
+    fn refusal(&self, io: &Io, compute_capability: (u8, u8)) -> Option<String> {
+        refusal_of(&self.chain, io, self.rows, compute_capability)
     }
 }
 
@@ -20,8 +20,8 @@ impl CudaKernel for ByRowsGrad {
         in_tiles(operands, self.rows, |tile| self.chain(tile))
     }
 
-    fn refusal(&self, io: &Io) -> Option<String> {
-        refusal_of(&self.further, io, self.rows)
+    fn refusal(&self, io: &Io, compute_capability: (u8, u8)) -> Option<String> {
+        refusal_of(&self.further, io, self.rows, compute_capability)
     }
 }
 
@@ -56,7 +56,7 @@ fn in_tiles<'c>(operands: &Operands, rows: usize, chain_of: impl Fn(usize) -> &'
     of_tile.collect()
 }
 
-fn refusal_of(chain: &Chain, io: &Io, rows: usize) -> Option<String> {
+fn refusal_of(chain: &Chain, io: &Io, rows: usize, compute_capability: (u8, u8)) -> Option<String> {
     let tiles = chain.tiles(&io.inputs, rows);
-    chain.ops.iter().find_map(|own| super::refusal(&own.op, &tiles[0].io(own)))
+    chain.ops.iter().find_map(|own| super::refusal(&own.op, &tiles[0].io(own), compute_capability))
 }

@@ -63,7 +63,7 @@ impl CudaKernel for CachedAttention {
         [keep(1, key_cache), keep(2, value_cache), attend].map(Part::Kernel).to_vec()
     }
 
-    fn refusal(&self, io: &Io) -> Option<String> {
+    fn refusal(&self, io: &Io, _compute_capability: (u8, u8)) -> Option<String> {
         refusal_of_heads(self.head_size(io.inputs[0]))
     }
 }

@@ -145,6 +145,7 @@ impl Head<'_> {
                 result: single(draw),
                 bias: 0,
                 scaled_by: 0,
+                codes: None,
                 extents: [rows, vocab, columns],
                 accumulate: pair.first > 0,
                 parts: InnerParts::whole(columns),

@@ -17,6 +17,7 @@ mod elementwise;
 mod embedding;
 mod exact_gelu;
 mod expert_linear;
+mod fp8_linear;
 mod gated;
 mod gelu;
 mod grad_clip;
@@ -61,8 +62,8 @@ trait CudaKernel {
     /// types, which plans are validated for, or if there is a [`refusal`](Self::refusal).
     fn parts(&self, operands: &Operands) -> Vec<Part>;
 
-    /// Why no card has kernels for the op on operands of these types; `None` if cards have them.
-    fn refusal(&self, _io: &Io) -> Option<String> {
+    /// Why a card of this compute capability has no kernels for the op on operands of these types; `None` if it has them.
+    fn refusal(&self, _io: &Io, _compute_capability: (u8, u8)) -> Option<String> {
         None
     }
 }
@@ -82,7 +83,8 @@ pub fn launches(op: &Op, operands: &Operands) -> Vec<Launch> {
     parts(op, operands).into_iter().flat_map(Part::into_kernels).collect()
 }
 
-/// Why no card has kernels for an op on operands of these types; `None` if cards have them. Ask before [`launches`].
-pub fn refusal(op: &Op, io: &Io) -> Option<String> {
-    kernel(op).refusal(io)
+/// Why a card of this compute capability has no kernels for an op on operands of these types; `None` if it has them. Ask before
+/// [`launches`].
+pub fn refusal(op: &Op, io: &Io, compute_capability: (u8, u8)) -> Option<String> {
+    kernel(op).refusal(io, compute_capability)
 }

@@ -1,5 +1,6 @@
-//! Launches of products of any extents: on tensor cores in half precision (`kernels/product.cu`), and in TF32
-//! (`kernels/product_tf32.cu`) if requested, if a card's tensor cores support the type; else `kernels/linear.cu`.
+//! Launches of products of any extents: on tensor cores in half precision (`kernels/product.cu`), in 8 bits
+//! (`kernels/fp8_product.cu`), and in TF32 (`kernels/product_tf32.cu`) if requested, if a card's tensor cores support the type; else
+//! `kernels/linear.cu`.
 //!
 //! Nothing is padded for tensor cores. A copy of 16 bytes fills the bytes after a matrix's end with zeros, matrices with
 //! unaligned rows are copied by element, and rows of logits, which are scratch, start at multiples of 16 bytes: a
@@ -7,9 +8,9 @@
 
 use super::shape::{blocks, extent, launch, number, suffix};
 use crate::cuda::launch::{Arguments, Launch, Operands, Part};
-use crate::cuda::product::{Factors, Matrix, Product};
+use crate::cuda::product::{Codes, Factors, Matrix, Product};
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{ENOUGH_TENSOR_TILES, InnerParts, LARGE_TILE, TILE, tiles};
+use plimsoll_graph::ops::{ENOUGH_TENSOR_TILES, Fp8, InnerParts, LARGE_TILE, TILE, tiles};
 
 /// The first compute capability whose tensor cores support TF32.
 pub const OLDEST_WITH_TF32: (u8, u8) = (8, 0);
@@ -117,7 +118,7 @@ impl Product {
             second.result = behind(self.result, COLUMNS);
         }
         if axis == COLUMNS && self.bias != 0 {
-            second.bias += at as u64 * self.right.dtype.size_bytes();
+            second.bias += at as u64 * self.result.dtype.size_bytes();
         }
         if axis == INNER {
             let whole = |piece: Self| Self { parts: InnerParts::whole(piece.extents[INNER]), ..piece };
@@ -146,7 +147,7 @@ impl Product {
             .int(columns)
             .long(self.result.stride as u64)
             .int(number(self.result.dtype))
-            .int(number(self.right.dtype))
+            .int(number(self.result.dtype))
             .flag(self.accumulate);
         launch("linear", "product_join", blocks(rows * columns, JOINED), arguments)
     }
@@ -164,9 +165,10 @@ impl Product {
             let tile = if self.fills(ENOUGH_TENSOR_TILES) && self.is_aligned() { LARGE_TILE } else { TILE };
             let entry = format!("product_{factors}_{numbers}_{tile}");
             let grid = [extent(tiles([rows, columns], tile)), extent(self.parts.count), 1];
-            let (module, arguments) = match self.left.dtype {
-                DType::F16 => ("product_f16", self.arguments(&[]).int(number(self.result.dtype))),
-                DType::Bf16 => ("product_bf16", self.arguments(&[]).int(number(self.result.dtype))),
+            let (module, arguments) = match (self.codes, self.left.dtype) {
+                (Some(codes), _) => ("fp8_product", self.arguments(&codes.scales).int(number(self.result.dtype))),
+                (None, DType::F16) => ("product_f16", self.arguments(&[]).int(number(self.result.dtype))),
+                (None, DType::Bf16) => ("product_bf16", self.arguments(&[]).int(number(self.result.dtype))),
                 _ => ("product_tf32", self.arguments(&[self.scaled_by])),
             };
             return Launch { threads: TENSOR_THREADS, ..launch(module, entry, grid, arguments.flag(self.accumulate)) };
@@ -181,6 +183,14 @@ impl Product {
 
     /// The type in which the card's tensor cores multiply these factors, as in kernels' names. `None` if they can't.
     fn on_tensor_cores(&self, of: &Operands) -> Option<&'static str> {
+        if let Some(Codes { formats, .. }) = self.codes {
+            return Some(match formats {
+                [Fp8::E4m3, Fp8::E4m3] => "e4m3_e4m3",
+                [Fp8::E4m3, Fp8::E5m2] => "e4m3_e5m2",
+                [Fp8::E5m2, Fp8::E4m3] => "e5m2_e4m3",
+                [Fp8::E5m2, Fp8::E5m2] => unreachable!("no layer multiplies two gradients"),
+            });
+        }
         let is_possible = match self.left.dtype {
             DType::F32 => self.result.dtype == DType::F32,
             _ => self.scaled_by == 0,

@@ -54,6 +54,7 @@ fn in_strips(
             result: Matrix { address: operands.outputs[0] + before, dtype: x.dtype, stride: y.columns() },
             bias: if bias == 0 { 0 } else { bias + before },
             scaled_by: 0,
+            codes: None,
             extents: [x.rows(), columns.len(), inner],
             accumulate: false,
             parts: InnerParts::whole(inner),

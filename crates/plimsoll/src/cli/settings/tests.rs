@@ -94,6 +94,15 @@ fn keys_of_other_trainers_become_flags() {
         ]
     );
     assert!(settings("").is_empty(), "an empty file sets nothing");
+    // In those trainers, fp8 is a setting in addition to bf16.
+    for other in ["bf16: true", "pure_bf16: true", "bf16: auto", "dtype: bf16"] {
+        for key in ["fp8", "enable_fp8_training", "float8_training"] {
+            let found = settings(&format!("{other}\n{key}: true\nfp8_recipe_name: tensorwise\n"));
+            assert_eq!(found, ["precision = fp8"], "{other}, {key}");
+        }
+        let without = settings(&format!("{other}\nfp8: false\n"));
+        assert!(!without.contains(&"precision = fp8".to_owned()), "{other}: {without:?}");
+    }
 }
 
 #[test]

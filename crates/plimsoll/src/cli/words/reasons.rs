@@ -37,7 +37,6 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
         Reason::LocalRevision => "the weights on this machine are used, of any revision",
         Reason::LongSamplesSplit => "samples longer than `seq_len` are split into rows; none is dropped or refused",
         Reason::ModelList => "`plimsoll models` lists the models",
-        Reason::NearestPrecision => "`precision: bf16` is the nearest",
         Reason::NoAdapters => {
             "adapters are LoRA's: `method: lora` or `method: qlora`, with `lora_rank`, `lora_alpha`, `lora_dropout`, \
      `lora_targets`, `rslora` and `dora`"
@@ -73,7 +72,7 @@ pub(in crate::cli) fn sentence(reason: Reason) -> &'static str {
         Reason::OtherTraining => "this training method is not supported; omit it to train without it",
         Reason::OwnChatTemplate => "the tokenizer's own chat template is used, or the file that `chat_template` names",
         Reason::OwnChunkSize => "Plimsoll chooses the chunk size of the output head",
-        Reason::OwnHalfPrecision => "Plimsoll's own kernels compute half precision",
+        Reason::OwnPrecisions => "Plimsoll's own kernels compute fp16, bf16 and fp8",
         Reason::OwnPrompt => "rows become chats in the tokenizer's chat template, not in the trainer's own prompt",
         Reason::OwnRecompute => "recomputation has no such option",
         Reason::OwnReports => "progress, events and a report are always written to the run's folder",
@@ -118,7 +117,6 @@ pub(in crate::cli) fn planned_without(refusal: Reason) -> Option<&'static str> {
         Reason::FreezeInstead => Some("the plan trains all weights"),
         Reason::OtherModel => Some("the plan has the model without it"),
         Reason::OtherTraining => Some("the plan trains on the next token, without it"),
-        Reason::NearestPrecision => Some("the plan uses bf16"),
         Reason::OtherOptimizer => Some("the plan uses AdamW"),
         Reason::NoEarlyStopping
         | Reason::NoMixing
