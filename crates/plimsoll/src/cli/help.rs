@@ -74,7 +74,7 @@ const GROUPS: &[Group] = &[
             ("find", "Largest `seq-len`, `micro-batch` or `model`"),
             ("vram", "Hard memory budget: `12` (GiB), `600MiB`"),
             ("micro-batch", "Samples per forward pass"),
-            ("precision", "`auto`, `fp32`, `bf16`, `fp16`, `bf16-pure` or `fp8`"),
+            ("precision", "`fp32`, `bf16`, `fp16`, `bf16-pure` or `fp8`"),
             ("recompute", "What to recompute: `none` to `blocks`"),
             ("activation-offload", ""),
             ("optimizer-offload", ""),

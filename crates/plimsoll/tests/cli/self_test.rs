@@ -14,7 +14,7 @@ fn list(value: &Value) -> &[Value] {
 fn a_correct_card_passes_with_every_op() {
     let library = plimsoll_fake_cuda::library();
     let arguments = format!("doctor --self-test --json --device cuda:0 --cublas {}", library.display());
-    let said = Sandbox::new().run_on_card("", &arguments);
+    let said = Sandbox::new().run_on_card("card=rtx4090", &arguments);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     let found = said.json();
     assert_eq!((&found["passed"], list(&found["problems"]).len()), (&Value::Bool(true), 0), "{found}");
@@ -59,7 +59,8 @@ fn a_failing_card_is_reported_with_the_tests_that_ran() {
         assert!(said.stderr.contains(words), "{}", said.stderr);
     }
     let text = said.stdout_text();
-    let ops = Op::VARIANTS.len();
+    // The card has no products in 8 bits.
+    let ops = Op::VARIANTS.len() - 1;
     let counts = [format!("1 of {ops} ops are right"), format!("{} ops from AttentionGrad on", ops - 2)];
     for words in
         ["FAILED", "not tested", "problem   Attention in fp32"].into_iter().chain(counts.iter().map(String::as_str))

@@ -4,7 +4,7 @@ use super::{LibraryFindings, Precision, SelfTest, precision};
 use crate::printable::printable_line;
 use comfy_table::{CellAlignment, Table, presets};
 use plimsoll_exec::self_test::{Cause, KernelCheck, Rate, Workload};
-use plimsoll_graph::{DType, Op};
+use plimsoll_graph::DType;
 use plimsoll_plan::Card;
 use plimsoll_train::LossCheck;
 
@@ -13,7 +13,7 @@ const PRECISIONS: [Precision; 4] = [(DType::F32, false), (DType::F16, false), (D
 
 /// The findings as tables, and the block under them.
 pub fn self_test_text(found: &SelfTest) -> String {
-    let mut parts = vec![kernels_table(&found.kernels)];
+    let mut parts = vec![kernels_table(found)];
     if let Some(Ok(check)) = &found.training {
         parts.push(losses_text(check));
     }
@@ -25,17 +25,18 @@ pub fn self_test_text(found: &SelfTest) -> String {
     parts.join("\n\n")
 }
 
-fn kernels_table(checks: &[KernelCheck]) -> String {
+fn kernels_table(found: &SelfTest) -> String {
+    let checks = &found.kernels;
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
     table.set_header(["op", "cases"].into_iter().chain(PRECISIONS.map(precision)));
-    for op in Op::VARIANTS {
-        let of = |in_it| checks.iter().find(|check| check.op == *op && (check.dtype, check.tf32) == in_it);
+    for op in found.ops() {
+        let of = |in_it| checks.iter().find(|check| check.op == op && (check.dtype, check.tf32) == in_it);
         let cases = PRECISIONS.into_iter().filter_map(of).map(|check| check.cases).sum::<usize>();
-        let ended = checks.last().is_some_and(|last| last.op == *op && last.ended_the_device());
+        let ended = checks.last().is_some_and(|last| last.op == op && last.ended_the_device());
         let tested = !ended && PRECISIONS.into_iter().any(|in_it| of(in_it).is_some());
         let cell = |in_it| of(in_it).map_or(if tested { "-" } else { "not tested" }.to_owned(), outcome);
-        table.add_row([(*op).to_owned(), cases.to_string()].into_iter().chain(PRECISIONS.map(cell)));
+        table.add_row([op.to_owned(), cases.to_string()].into_iter().chain(PRECISIONS.map(cell)));
     }
     align_right(&mut table, 1..=5);
     format!("{table}\nlargest errors, as parts of what is allowed: up to 1.00 is right")
