@@ -52,8 +52,7 @@ fn random_frozen(noise: &mut Noise, model: &ModelConfig) -> BTreeSet<String> {
 fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optimizer) -> Levers {
     let chosen = Level::Chosen(NodeSet::of_places(u64::from(noise.word())));
     let levels = [Level::None, Level::Cheap, Level::Attention, Level::Block, chosen];
-    let precision =
-        [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure, Precision::Fp8][noise.below(5)];
+    let precision = [Precision::Fp32, Precision::Bf16, Precision::Fp16, Precision::Bf16Pure][noise.below(4)];
     let update_in_backward = one_micro_batch && !precision.scales_gradients() && noise.unit() < 0.5;
     if update_in_backward {
         optimizer.grad_clip = None;
