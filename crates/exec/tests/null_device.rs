@@ -59,6 +59,8 @@ fn random_levers(noise: &mut Noise, one_micro_batch: bool, optimizer: &mut Optim
     }
     let memory = [MemoryId::DEVICE, MemoryId::HOST][noise.below(2)];
     let fraction = noise.unit();
+    // Half of the plans in bf16 multiply in 8 bits.
+    let precision = if precision == Precision::Bf16 && fraction < 0.5 { Precision::Fp8 } else { precision };
     Levers {
         attention_rows: [1, 4, 64][noise.below(3)],
         precision,
